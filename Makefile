@@ -1,0 +1,37 @@
+# make demo | test | bench | lint. Each sets up .venv first; an environment that is complete is left as it is.
+SHELL := bash
+VENV := .venv
+PY := $(VENV)/bin/python
+UV := $(shell command -v uv || echo .uv/bin/uv)
+EXTRAS := cpu,data,eval,dev
+# pyc files are written at install: each of the ten processes of a run imports torch, verl and vLLM anew.
+INSTALL := $(UV) pip install --python $(PY) --compile-bytecode --override overrides-cpu.txt -e '.[$(EXTRAS)]'
+
+.PHONY: demo test bench lint setup clean
+demo: setup
+	bash recipes/demo_cpu.sh
+
+test: setup
+	$(PY) -m pytest
+
+bench: setup
+	$(PY) -m benchmarks $(if $(BASELINE),--baseline $(BASELINE))
+
+lint: setup
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+setup: $(VENV)/.complete
+
+$(VENV)/.complete: pyproject.toml overrides-cpu.txt | $(UV)
+	$(UV) venv --quiet --allow-existing --python '>=3.11,<3.13' $(VENV)
+	$(INSTALL)
+	touch $@
+
+.uv/bin/uv:
+	python3 -m venv .uv
+	.uv/bin/pip install --quiet uv
+
+clean:
+	rm -rf $(VENV) .uv build *.egg-info

@@ -1,0 +1,44 @@
+"""The text of a report as a model should read and write it."""
+
+from data_preprocess.core.rows import PLACEHOLDER
+from data_preprocess.core.skiplog import SkipRow
+from radverl.text import split_sections
+
+
+def report_text(findings: str, impression: str) -> str:
+    """`Findings: ... Impression: ...` on one line, without a section that is empty."""
+    parts = (("Findings", findings), ("Impression", impression))
+    return " ".join(f"{name}: {' '.join(text.split())}" for name, text in parts if text.strip())
+
+
+def findings_and_impression(report: str) -> tuple[str, str]:
+    """Findings and impression of a report, "" where it lacks one; a report without any header is all findings.
+
+    Raises:
+        SkipRow: the report has headers, but neither of these two.
+    """
+    sections = {name: text.strip() for name, text in split_sections(report).items()} if report.strip() else {}
+    findings, impression = sections.get("findings", ""), sections.get("impression", "")
+    if findings or impression:
+        return findings, impression
+    if sections:
+        message = f"the report has only the sections {', '.join(sections)}"
+        raise SkipRow(message, "no findings or impression")
+    return report.strip(), ""
+
+
+def refuse_empty(findings: str, impression: str) -> None:
+    """Check that there is a report to learn from.
+
+    Raises:
+        SkipRow: no letter is left, the text is no valid Unicode, or verl would take a part of it for an image.
+    """
+    text = findings + impression
+    if not any(character.isalpha() for character in text):
+        raise SkipRow("no word of a report is there", "empty report")
+    if PLACEHOLDER.search(text):
+        raise SkipRow("the report contains <image>, <video> or <audio>", "placeholder in report")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise SkipRow(f"the report is not valid Unicode ({error.reason})", "malformed text") from error

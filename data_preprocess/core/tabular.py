@@ -1,0 +1,128 @@
+"""Reads a table of reports: CSV, TSV (the delimiter is recognised) or JSON lines, UTF-8.
+
+A row that cannot be parsed comes out as a `MalformedRow`, so that the caller can count it; only a file that cannot
+be used at all raises.
+"""
+
+import csv
+import io
+import json
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FIELD_LIMIT = 10_000_000  # characters in one cell; csv's default of 131072 is below some exported reports
+EMPTY_WORDS = {"", "nan", "none", "null", "n/a", "na", "nil"}  # what exports write for a missing value
+
+
+class TableError(ValueError):
+    """A table that cannot be used."""
+
+
+@dataclass
+class MalformedRow:
+    """A row that could not be parsed, and why."""
+
+    detail: str
+
+
+def read_table(path: str | os.PathLike[str]) -> tuple[list[str], list[dict[str, Any] | MalformedRow]]:
+    """Columns and rows of a .csv, .tsv or .jsonl file; row i of the list is row i + 1 of the data.
+
+    Raises:
+        TableError: the file is missing, not UTF-8 text, or has no header.
+    """
+    path = Path(path)
+    if not os.path.isfile(path):
+        raise TableError(f"{path}: no such file; pass the table with --csv.")
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise TableError(f"{path}: cannot be opened ({error.strerror}).") from error
+    except UnicodeDecodeError as error:
+        raise TableError(f"{path}: is not UTF-8 text (byte {error.start}); save the table as UTF-8.") from error
+    rows = _json_lines(text) if path.suffix.lower() in (".jsonl", ".ndjson") else _csv(text, path)
+    columns = list(dict.fromkeys(key for row in rows if isinstance(row, dict) for key in row))
+    if path.suffix.lower() not in (".jsonl", ".ndjson"):
+        columns = _header(text, path)
+    return columns, rows
+
+
+def require_columns(path: str | os.PathLike[str], columns: list[str], wanted: dict[str, str]) -> None:
+    """Check that every wanted column exists; `wanted` maps an option ("--report-column") to the column it names.
+
+    Raises:
+        TableError: names the missing column, the option that sets it and the columns there are.
+    """
+    for option, column in wanted.items():
+        if column not in columns:
+            there = ", ".join(repr(c) for c in columns) or "none"
+            raise TableError(f"{path}: has no column {column!r} (set by {option}); the columns are {there}.")
+
+
+def cell(row: dict[str, Any], column: str | None) -> str:
+    """A cell as stripped text; "" where it is missing or says so (None, NaN, "nan", "None", "N/A", ...)."""
+    value = row.get(column) if column is not None else None
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    text = str(value).strip()
+    return "" if text.lower() in EMPTY_WORDS else text
+
+
+def _delimiter(text: str) -> str:
+    """Comma, semicolon or tab: whichever the header line has most of."""
+    header = text.lstrip().split("\n", 1)[0]
+    return max(",;\t", key=header.count)
+
+
+def _header(text: str, path: Path) -> list[str]:
+    try:
+        header = next(csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text)), [])
+    except csv.Error as error:
+        raise TableError(f"{path}: the header cannot be read ({error}).") from error
+    names = [name.strip() for name in header]
+    if not any(names):
+        raise TableError(f"{path}: is empty; the first line must name the columns.")
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise TableError(f"{path}: has the column {twice[0]!r} more than once; rename one of them.")
+    return names
+
+
+def _csv(text: str, path: Path) -> list[dict[str, Any] | MalformedRow]:
+    names = _header(text, path)
+    previous = csv.field_size_limit(FIELD_LIMIT)
+    rows: list[dict[str, Any] | MalformedRow] = []
+    try:
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text))
+        next(reader)
+        for values in reader:
+            if not values:
+                continue  # a blank line is no row
+            if len(values) != len(names):
+                rows.append(
+                    MalformedRow(f"{len(values)} fields where the header has {len(names)}; is a quote missing?")
+                )
+            else:
+                rows.append(dict(zip(names, values, strict=True)))
+    except csv.Error as error:
+        raise TableError(f"{path}: cannot be parsed after row {len(rows)} ({error}).") from error
+    finally:
+        csv.field_size_limit(previous)
+    return rows
+
+
+def _json_lines(text: str) -> list[dict[str, Any] | MalformedRow]:
+    rows: list[dict[str, Any] | MalformedRow] = []
+    for line in text.split("\n"):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            rows.append(MalformedRow(f"not JSON ({error})"))
+            continue
+        rows.append(value if isinstance(value, dict) else MalformedRow(f"a JSON {type(value).__name__}, not an object"))
+    return rows

@@ -1,0 +1,277 @@
+"""Walks a Parquet file once and collects what is wrong with it."""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from radverl.datacheck.lengths import count_tokens, load_processor
+from radverl.datacheck.pictures import PictureCheck
+from radverl.datacheck.report import DataFileError, Report
+from radverl.datacheck.truth import check_truth
+
+ROLES = ("rl", "sft")
+# Columns a loader reads, and what happens without them. verl's: data_source and reward_model pick and feed the reward.
+REQUIRED = {"rl": ("data_source", "prompt", "reward_model"), "sft": ("messages",)}
+EXPECTED = {"rl": ("images", "extra_info"), "sft": ("images",)}
+ROWS_AT_ONCE = 64  # embedded images are held in memory
+
+
+def check_parquet(
+    path: str | os.PathLike[str],
+    *,
+    processor: Any = None,
+    max_prompt_length: int | None = None,
+    role: str | None = None,
+    other: str | os.PathLike[str] | None = None,
+) -> Report:
+    """Check one file for verl.
+
+    Args:
+        processor: Hugging Face processor, or a local model folder; with it, prompts are counted in tokens.
+        max_prompt_length: longest prompt verl keeps (`data.max_prompt_length`); for SFT, the longest conversation.
+        role: "rl" (prompt, reward_model) or "sft" (messages); by default what the columns say.
+        other: another split; subjects and prompts must not be in both, and the column types must agree.
+    Raises:
+        DataFileError: a file is missing or not Parquet, or the model folder cannot be used.
+        ValueError: unknown role, or a length without a processor.
+    """
+    if role is not None and role not in ROLES:
+        raise ValueError(f"role is {role!r}; use one of {ROLES}.")
+    if max_prompt_length is not None and processor is None:
+        raise ValueError("max_prompt_length needs a processor to count with; pass the model's folder.")
+    table = _open(path)
+    role = role or ("sft" if "messages" in table.schema_arrow.names else "rl")
+    report = Report(str(path), role, table.metadata.num_rows)
+    if isinstance(processor, str | os.PathLike):
+        processor = load_processor(Path(processor))
+    _check_columns(table, role, report)
+    # A column of the `datasets` Image feature comes back decoded, so there a bare path is as good as bytes.
+    decoded = role == "rl" and b'"Image"' in (table.schema_arrow.metadata or {}).get(b"huggingface", b"")
+    pictures = PictureCheck()
+    prompt_ids: dict[str, int] = {}
+    subjects: dict[str, int] = {}
+    for number, row in enumerate(_rows(table, str(path), (*REQUIRED[role], *EXPECTED[role]))):
+        before = len(report.errors)
+        messages = _messages(row.get("messages" if role == "sft" else "prompt"))
+        images = _images(row.get("images"), decoded)
+        extra = row["extra_info"] if isinstance(row.get("extra_info"), dict) else {}
+        _check_messages(number, messages, images, role, report)
+        _check_images(number, images, extra, role, pictures, report)
+        if role == "rl" and "reward_model" in row:
+            reward = row["reward_model"]
+            truth = reward.get("ground_truth") if isinstance(reward, dict) else reward
+            for severity, kind, message in check_truth(truth, extra):
+                report.add(number, severity, kind, message)
+        _check_identity(number, extra, prompt_ids, report)
+        subjects.setdefault(_text(extra.get("subject_id")), number)
+        if processor is not None and messages and len(report.errors) == before:
+            _check_length(number, messages, images, processor, max_prompt_length, report)
+    if other is not None:
+        _check_against(table, _open(other), str(other), prompt_ids, subjects, report)
+    if report.rows == 0:
+        report.add(None, "error", "no rows", "the file has no rows.")
+    return report
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line: 0 clean (warnings allowed), 1 problems, 2 a file that cannot be read."""
+    parser = argparse.ArgumentParser(
+        "radverl data check", description=main.__doc__, epilog="example: radverl data check data/train.parquet"
+    )
+    parser.add_argument("file", nargs="+")
+    parser.add_argument("--model", help="local model folder; counts prompts in its tokens")
+    parser.add_argument("--max-prompt-length", type=int, help="name the rows that verl would drop as too long")
+    parser.add_argument("--against", help="another split that must share no subject and no prompt")
+    parser.add_argument("--role", choices=ROLES)
+    parser.add_argument("--strict", action="store_true", help="warnings count as problems")
+    args = parser.parse_args(argv)
+    if args.max_prompt_length is not None and not args.model:
+        parser.error("--max-prompt-length needs --model")
+    status = 0
+    try:
+        processor = load_processor(args.model) if args.model else None
+        for file in args.file:
+            report = check_parquet(
+                file,
+                processor=processor,
+                max_prompt_length=args.max_prompt_length,
+                role=args.role,
+                other=args.against,
+            )
+            print("\n".join(report.lines()))
+            if report.errors or (args.strict and report.problems):
+                status = 1
+    except DataFileError as error:
+        print(f"data check: {error}", file=sys.stderr)
+        return 2
+    return status
+
+
+def _open(path: str | os.PathLike[str]) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not os.path.isfile(path):
+        raise DataFileError(f"{path}: no such file; write it with python -m data_preprocess.<dataset>.")
+    try:
+        return pq.ParquetFile(path)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise DataFileError(f"{path}: is not a readable Parquet file ({_first_line(error)}).") from error
+
+
+def _rows(table: Any, name: str, wanted: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    import pyarrow as pa
+
+    names = table.schema_arrow.names
+    columns = [column for column in wanted if names.count(column) == 1]
+    try:
+        for batch in table.iter_batches(batch_size=ROWS_AT_ONCE, columns=columns):
+            yield from batch.to_pylist()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise DataFileError(f"{name}: its data pages cannot be read ({_first_line(error)}); write it anew.") from error
+
+
+def _check_columns(table: Any, role: str, report: Report) -> None:
+    import pyarrow as pa
+
+    schema = table.schema_arrow
+    writer = table.metadata.created_by or "an unknown writer"
+    there = ", ".join(schema.names) or "none"
+    for severity, wanted in (("error", REQUIRED[role]), ("warning", EXPECTED[role])):
+        for name in wanted:
+            if schema.names.count(name) != 1:
+                what = "has no column" if name not in schema.names else "has more than one column"
+                message = f"{what} {name!r}; its columns are {there} (written by {writer})."
+                report.add(None, severity, "missing column", message)  # type: ignore[arg-type]
+    if schema.names.count("images") == 1:
+        kind = schema.field("images").type
+        element = kind.value_type if isinstance(kind, pa.ListType | pa.LargeListType) else None
+        if element is None:
+            report.add(None, "error", "images type", f"images is {kind}; write a list of structs.")
+        elif pa.types.is_struct(element) and {"bytes", "image"} <= {field.name for field in element}:
+            message = 'images mixes {"bytes"} and {"image"}; verl takes the empty one for data. Write one form a file.'
+            report.add(None, "error", "image form", message)
+    if role == "rl" and schema.names.count("extra_info") == 1:
+        extra = schema.field("extra_info").type
+        fields = {field.name: field.type for field in extra} if pa.types.is_struct(extra) else {}
+        if "index" not in fields:
+            report.add(None, "warning", "no index", "extra_info has no index, so verl gives every row the index 0.")
+        elif not pa.types.is_integer(fields["index"]):
+            message = (
+                f"extra_info.index is {fields['index']}, not an integer; files with an int index will not join it."
+            )
+            report.add(None, "error", "index type", message)
+        if "prompt_id" not in fields:
+            message = "extra_info has no prompt_id, so splits cannot be compared and OraPO's memory cannot be resumed."
+            report.add(None, "warning", "no prompt_id", message)
+    if (
+        role == "rl"
+        and schema.names.count("reward_model") == 1
+        and not pa.types.is_struct(schema.field("reward_model").type)
+    ):
+        message = 'reward_model is no struct; write {"style": "rule", "ground_truth": ...}.'
+        report.add(None, "error", "reward_model type", message)
+
+
+def _messages(value: Any) -> list[dict[str, Any]]:
+    """The turns of a row; empty where it has none that verl could use."""
+    if not isinstance(value, list) or not all(isinstance(turn, dict) and "content" in turn for turn in value):
+        return []
+    return value
+
+
+def _images(value: Any, decoded: bool) -> list[Any]:
+    """The images of a row; `decoded` turns `{"bytes": None, "path": p}` into p, as the Image feature does."""
+    images = value if isinstance(value, list) else []
+    if not decoded:
+        return images
+    return [i["path"] if isinstance(i, dict) and i.get("bytes") is None and i.get("path") else i for i in images]
+
+
+def _check_messages(number: int, messages: list[dict[str, Any]], images: list[Any], role: str, report: Report) -> None:
+    column = "messages" if role == "sft" else "prompt"
+    if not messages:
+        message = f"{column} is empty or no list of {{role, content}}."
+        report.add(number, "error", "no messages", message)
+        return
+    texts = [turn["content"] for turn in messages]
+    if not all(isinstance(text, str) for text in texts):
+        report.add(number, "warning", "structured content", f"{column} holds no plain text, so <image> is not counted.")
+        return
+    count = sum(text.count("<image>") for text in texts)
+    if count != len(images):
+        message = f"{column} has {count} <image> for {len(images)} images; verl stops at this row."
+        report.add(number, "error", "image count", message)
+    last = messages[-1]
+    if role == "sft" and (last.get("role") != "assistant" or not last["content"].strip()):
+        report.add(number, "error", "empty target", "the last turn is no assistant text, so nothing is learned.")
+
+
+def _check_images(
+    number: int, images: list[Any], extra: dict[str, Any], role: str, pictures: PictureCheck, report: Report
+) -> None:
+    for place, image in enumerate(images):
+        found, size = pictures.check(image, role)
+        for severity, kind, message in found:
+            report.add(number, severity, kind, f"images[{place}]: {message}")
+        stated = (extra.get("width"), extra.get("height"))
+        if place == 0 and size is not None and None not in stated and stated != size:
+            message = f"images[0] is {size[0]} x {size[1]} but extra_info says {stated[0]} x {stated[1]}."
+            report.add(number, "warning", "image size", message)
+
+
+def _check_identity(number: int, extra: dict[str, Any], prompt_ids: dict[str, int], report: Report) -> None:
+    name = _text(extra.get("prompt_id"))
+    if not name:
+        return
+    if name in prompt_ids:
+        report.add(
+            number, "error", "duplicate prompt_id", f"prompt_id {name!r} is also that of row {prompt_ids[name]}."
+        )
+    prompt_ids.setdefault(name, number)
+
+
+def _check_length(
+    number: int, messages: list[dict[str, Any]], images: list[Any], processor: Any, limit: int | None, report: Report
+) -> None:
+    sft = report.role == "sft"
+    try:
+        length = count_tokens(messages, images, processor, generate=not sft)
+    except Exception as error:  # verl drops the row whatever the processor raised
+        text = " ".join(str(error).split()) or type(error).__name__
+        report.add(number, "error", "processor failed", f"the processor fails ({text[:120]}); verl drops this row.")
+        return
+    if limit is not None and length > limit:
+        fate = "stops at" if sft else "drops"
+        report.add(number, "error", "too long", f"{length} tokens, more than {limit}; verl {fate} this row.")
+
+
+def _check_against(
+    table: Any, second: Any, name: str, prompt_ids: dict[str, int], subjects: dict[str, int], report: Report
+) -> None:
+    """Overlap with another split, and column types that keep the two from being read together."""
+    mine, theirs = table.schema_arrow, second.schema_arrow
+    for column in mine.names:
+        if mine.names.count(column) == theirs.names.count(column) == 1:
+            here, there = mine.field(column).type, theirs.field(column).type
+            if here != there:
+                message = f"column {column!r} is {here} here but {there} in {name}; verl cannot read both together."
+                report.add(None, "error", "column type", message)
+    for number, row in enumerate(_rows(second, name, ("extra_info",))):
+        extra = row["extra_info"] if isinstance(row.get("extra_info"), dict) else {}
+        for key, known in (("prompt_id", prompt_ids), ("subject_id", subjects)):
+            value = _text(extra.get(key))
+            if value and value in known:
+                message = f"{key} {value!r} is also in row {number} of {name}; a split must not share it."
+                report.add(known[value], "error", f"shared {key}", message)
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,139 @@
+"""What a training run changed: a table, summary.json, the curves, and sample reports beside their images.
+
+    python -m radverl.evaluation.before_after --run outputs/demo --data test.parquet
+
+reads from the run's folder before.json and after.json (`radverl eval`), rl/metrics.jsonl (verl's file logger),
+rl/rollouts/ (verl's rollout dumps) and stats.json (the watchdog); writes summary.json, curves.png and samples.png there.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+from radverl.evaluation.files import read_parquet, write_json
+from radverl.evaluation.run import predictions_path
+from radverl.evaluation.verl_log import merge, read_log, rollout_rates
+
+N_SAMPLES = 4
+
+
+def summarise(run: Path, seconds_total: float) -> dict[str, Any]:
+    """The numbers of a run.
+
+    Returns:
+        {"steps", "seconds_total", "seconds_per_step" (median, without the first step, which warms up), "facts_before",
+        "facts_after", "macro_f1_before", "macro_f1_after", "macro_f1_blind" (before RL, images shuffled between
+        studies), "zrr_first", "zrr_last" (share of rollouts with reward 0: means over the first and the last quarter of
+        the steps), "peak_rss_gb" (all processes; shared pages once each), "studies", "facts_failed"}.
+    Raises:
+        ValueError: a file is missing or holds no training step; names it.
+    """
+    before, after, stats = (_read(run / f"{name}.json") for name in ("before", "after", "stats"))
+    records = _records(run)
+    steps = [r for r in records if "timing_s/step" in r]
+    if not steps:
+        raise ValueError(f"{run / 'rl/metrics.jsonl'} holds no training step; did the training end before its first?")
+    quarter = max(1, len(steps) // 4)
+    zrr = [r["zero_reward_rate"] for r in records if "zero_reward_rate" in r]
+    return {
+        "steps": len(steps),
+        "seconds_total": round(seconds_total or stats["seconds"], 1),
+        "seconds_per_step": round(statistics.median(r["timing_s/step"] for r in steps[1:] or steps), 2),
+        "facts_before": round(before["facts"], 4),
+        "facts_after": round(after["facts"], 4),
+        "macro_f1_before": round(before["macro_f1"], 4),
+        "macro_f1_after": round(after["macro_f1"], 4),
+        "macro_f1_blind": round(before["blind"]["macro_f1"], 4),
+        "zrr_first": round(statistics.fmean(zrr[:quarter]), 4),
+        "zrr_last": round(statistics.fmean(zrr[-quarter:]), 4),
+        "peak_rss_gb": stats["peak_rss_gb"],
+        "studies": after["n"],
+        "facts_failed": after["facts_failed"],
+    }
+
+
+def table(run: Path, summary: dict[str, Any]) -> str:
+    """The summary for a terminal, with the bootstrap intervals of the two evaluations."""
+    before, after = _read(run / "before.json"), _read(run / "after.json")
+    rows = [f"{summary['studies']} held-out studies{'':<8}{'blind':>8}{'before':>8}{'after':>8}   95 % CI after"]
+    for key, name in (
+        ("facts", "FactS reward"),
+        ("macro_f1", "macro F1, 14 labels"),
+        ("macro_precision", "macro precision"),
+        ("macro_recall", "macro recall"),
+    ):
+        low_high = after.get(f"{key}_ci")
+        interval = f"   {low_high[0]:.3f} to {low_high[1]:.3f}" if low_high else ""
+        rows.append(f"{name:<28}{before['blind'][key]:>8.3f}{before[key]:>8.3f}{after[key]:>8.3f}{interval}")
+    rows.append(
+        f"zero-reward rollouts: {summary['zrr_first']:.1%} in the first quarter, {summary['zrr_last']:.1%} in the last"
+    )
+    rows.append(
+        f"{summary['steps']} steps, {summary['seconds_per_step']:.1f} s a step, "
+        f"{summary['seconds_total'] / 60:.1f} min in all, {summary['peak_rss_gb']:.1f} GB at most"
+    )
+    return "\n".join(rows)
+
+
+def draw(run: Path, data: Path) -> None:
+    """curves.png and samples.png: of the held-out studies, the first of each that RL changed, then the rest."""
+    from radverl.evaluation.pictures import curves, samples
+
+    curves(_records(run), run / "curves.png")
+    before, after = (_predictions(run / f"{name}.json") for name in ("before", "after"))
+    rows = read_parquet(data)[: len(before)]
+    abnormal_first = sorted(range(len(rows)), key=lambda i: before[i] == after[i])
+    chosen = abnormal_first[:N_SAMPLES]
+    samples(
+        [rows[i] for i in chosen],
+        [before[i] for i in chosen],
+        [after[i] for i in chosen],
+        run / "samples.png",
+        N_SAMPLES,
+    )
+
+
+def _records(run: Path) -> list[dict[str, float]]:
+    return merge(read_log(run / "rl/metrics.jsonl"), rollout_rates(run / "rl/rollouts"))
+
+
+def _predictions(result: Path) -> list[str]:
+    lines = predictions_path(result).read_text(encoding="utf-8").splitlines()
+    return [json.loads(line)["prediction"] for line in lines]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read ({error}); run the recipe again.") from error
+    return value
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line; see the module's docstring."""
+    parser = argparse.ArgumentParser(
+        prog="python -m radverl.evaluation.before_after",
+        description="Summarise a training run in numbers and pictures.",
+    )
+    parser.add_argument("--run", type=Path, required=True, help="folder of the run")
+    parser.add_argument("--data", type=Path, required=True, help="Parquet file the evaluations used")
+    parser.add_argument("--seconds", type=float, default=0.0, help="wall time of the whole recipe")
+    args = parser.parse_args(argv)
+    try:
+        summary = summarise(args.run, args.seconds)
+        write_json(args.run / "summary.json", summary)
+        draw(args.run, args.data)
+    except (ValueError, OSError) as error:
+        print(f"before_after: {error}", file=sys.stderr)
+        return 2
+    print(table(args.run, summary))
+    print(f"wrote {args.run}/summary.json, curves.png and samples.png")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

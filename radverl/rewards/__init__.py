@@ -1,0 +1,23 @@
+"""One reward a file. Each has `compute_score(data_source, solution_str, ground_truth, extra_info=None, **settings)`,
+`COMPONENTS` (the keys it reports beside "score" and "failed") and `GOLD` (a report and a truth that score 1.0).
+"""
+
+import importlib
+import pkgutil
+from types import ModuleType
+
+
+def available() -> list[str]:
+    """Names of the rewards in this package, sorted."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name != "base")
+
+
+def load(name: str) -> ModuleType:
+    """The module of the reward `name`.
+
+    Raises:
+        ValueError: radverl has no such reward; the sentence lists those there are.
+    """
+    if name not in available():
+        raise ValueError(f"radverl has no reward {name!r}; choose one of {', '.join(available())}.")
+    return importlib.import_module(f"radverl.rewards.{name}")

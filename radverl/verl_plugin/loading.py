@@ -1,0 +1,57 @@
+"""Registers radverl with the installed verl: version guard, hooks, and a record of what was done in this process."""
+
+import importlib.metadata
+import os
+from types import ModuleType
+from typing import Any
+
+from radverl.required_verl import unsupported_verl
+from radverl.verl_plugin.post_import import after_import
+
+_status: dict[str, Any] = {"loaded": False, "verl": None, "applied": [], "reward_managers": [], "trainers": []}
+
+
+def load() -> None:
+    """Plant radverl's hooks in this process; a second call does nothing.
+
+    Raises:
+        ImportError: the installed verl is not one that radverl was written against (REQUIRED_VERL.txt).
+    """
+    if _status["loaded"]:
+        return
+    _status["verl"] = _installed_verl()
+    problem = unsupported_verl(_status["verl"])
+    if problem:
+        raise ImportError(problem)
+    after_import("verl.utils.tensordict_utils", _fix_position_ids)
+    after_import("verl.experimental.reward_loop.reward_manager", _register_reward_manager)
+    if os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu":
+        from radverl.verl_plugin import cpu
+
+        _status["applied"] += cpu.activate()
+    _status["loaded"] = True
+
+
+def status() -> dict[str, Any]:
+    """What this process has: {"loaded", "verl", "applied", "reward_managers", "trainers"} (names so far registered)."""
+    return {key: list(value) if isinstance(value, list) else value for key, value in _status.items()}
+
+
+def _installed_verl() -> str | None:
+    try:
+        return importlib.metadata.version("verl")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _fix_position_ids(tensordict_utils: ModuleType) -> None:
+    from radverl.verl_plugin.position_ids import install
+
+    install(tensordict_utils)
+    _status["applied"].append("position_ids")
+
+
+def _register_reward_manager(reward_manager: ModuleType) -> None:
+    import radverl.verl_plugin.reward_manager  # noqa: F401  (registers itself)
+
+    _status["reward_managers"].append("radverl")

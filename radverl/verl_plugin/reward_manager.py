@@ -1,0 +1,106 @@
+"""The verl reward manager `radverl`: decodes a rollout, scores it with a reward of radverl, flags failures.
+
+    reward.reward_manager.name=radverl +reward.radverl.reward=facts [+reward.radverl.kwargs.beta=2.0]
+
+A reward that raises does not end the session (verl would pad the group with a copy and go on): the sample comes back
+with score 0.0 and failed = 1.0, the components at 0.0, and the cause in the log. Every sample has the same keys.
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from verl import DataProto
+from verl.experimental.reward_loop.reward_manager import register
+from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
+
+from radverl.rewards import load
+from radverl.rewards.base import failed
+
+logger = logging.getLogger(__name__)
+
+
+@register("radverl")
+class RadverlRewardManager(RewardManagerBase):
+    """Scores one sample at a time with `radverl.rewards.<name>.compute_score`, or verl's custom reward function.
+
+    Args:
+        config: the run's config; `config.reward.radverl` holds `reward` (name) and `kwargs` (for compute_score).
+        tokenizer: the policy's tokenizer.
+        compute_score: verl's custom reward function, used where `config.reward.radverl` names none.
+    Raises:
+        ValueError: no reward named, a name radverl does not have, or settings under which the reward does not give
+            1.0 to a report that deserves it (a mistyped setting, a judge out of reach).
+    """
+
+    def __init__(
+        self,
+        config: Any,
+        tokenizer: Any,
+        compute_score: Callable[..., Any] | None = None,
+        reward_router_address: str | None = None,
+        reward_model_tokenizer: Any = None,
+    ) -> None:
+        super().__init__(config, tokenizer, compute_score)
+        settings = config.reward.get("radverl") or {}
+        self.name = settings.get("reward")
+        self.kwargs = dict(settings.get("kwargs") or {})
+        self.components: tuple[str, ...] = ()
+        self.n_failed = 0
+        if self.name:
+            reward = load(self.name)
+            self.compute_score = reward.compute_score
+            self.components = reward.COMPONENTS
+            self._check_on_gold(*reward.GOLD)
+        elif config.reward.custom_reward_function.get("path") is None:
+            raise ValueError("reward manager `radverl` was given no reward; add +reward.radverl.reward=facts.")
+
+    async def run_single(self, data: DataProto) -> dict[str, Any]:
+        """Score the last output of a session.
+
+        Returns:
+            {"reward_score": float, "reward_extra_info": {"score", "failed", components...}}, all numbers.
+        """
+        row = data[-1:][0]
+        response_ids_T = row.batch["responses"]
+        length = int(row.batch["attention_mask"][-response_ids_T.shape[-1] :].sum())
+        fields = row.non_tensor_batch
+        result = await self._score(
+            data_source=fields["data_source"],
+            solution_str=self.tokenizer.decode(response_ids_T[:length], skip_special_tokens=True),
+            ground_truth=fields["reward_model"]["ground_truth"],
+            # A copy: verl's own managers write into it, and it is shared between the rollouts of a prompt.
+            extra_info=dict(fields.get("extra_info") or {}),
+        )
+        numbers = {key: float(value) for key, value in result.items()}
+        return {"reward_score": numbers["score"], "reward_extra_info": numbers}
+
+    async def _score(self, **sample: Any) -> dict[str, Any]:
+        try:
+            if inspect.iscoroutinefunction(self.compute_score):
+                result = await self.compute_score(**sample, **self.kwargs)
+            else:
+                result = await asyncio.to_thread(self.compute_score, **sample, **self.kwargs)
+            if not isinstance(result, dict):  # a custom function may return a bare number
+                result = {"score": result, "failed": False}
+        except Exception:
+            where = sample["extra_info"].get("prompt_id", "without prompt_id")
+            logger.exception("reward %s failed on row %s", self.name or "function", where)
+            result = failed(self.components)
+        if result.get("failed"):
+            self.n_failed += 1
+            logger.warning("%d samples without a reward so far in this worker", self.n_failed)
+        return result
+
+    def _check_on_gold(self, report: str, ground_truth: str) -> None:
+        try:
+            result = self.compute_score("radverl check", report, ground_truth, {}, **self.kwargs)
+        except Exception as error:
+            raise ValueError(f"+reward.radverl.reward={self.name} with {self.kwargs}: {error}") from error
+        if result["failed"] or result["score"] < 1 - 1e-6:
+            raise ValueError(
+                f"+reward.radverl.reward={self.name} with {self.kwargs} gives {result['score']:.3f} to a perfect "
+                "report; check its settings and that its judge can be reached."
+            )

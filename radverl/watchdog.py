@@ -1,0 +1,216 @@
+"""Runs a training command and ends it, with a sentence that names the dead process, where verl would hang.
+
+    python -m radverl.watchdog [--stats FILE] -- python -m verl.trainer.main_ppo ...
+
+verl 0.9.1 waits for ever when, say, the vLLM worker dies during a weight sync. The watchdog looks at the process tree
+of the command once a second: when a process that the run cannot do without (a Ray actor of verl, vLLM's engine, Ray
+itself) has vanished and the command is still there GRACE_SECONDS later, the run is ended. However the command ends,
+no process and no shared-memory segment of it is left. It sees the machine it runs on, not other nodes.
+"""
+
+import argparse
+import contextlib
+import ctypes
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import psutil
+
+GRACE_SECONDS = 20.0  # a run that ends by itself is gone well before; a hang is ended well within a minute
+SCAN_SECONDS = 1.0
+TERM_SECONDS = 5.0
+MEMORY_SECONDS = 10.0  # adding up the memory of a run takes some .4 s, too long for every scan
+# Process titles of what a verl run cannot lose. Ray names actors "ray::Class" or "ray::Class.method".
+CRITICAL = re.compile(
+    r"ray::\w*(WorkerDict|ActorRolloutRef|HttpServer|TaskRunner|AgentLoopWorker|RewardLoopWorker"
+    r"|StorageUnit|TransferQueueController)|VLLM::|EngineCore|raylet/raylet|gcs/gcs_server"
+)
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+SHM = Path("/dev/shm")
+
+
+@dataclass
+class Seen:
+    """A process of the run: what it was called, and when it was last seen alive."""
+
+    title: str
+    process: psutil.Process
+    last_alive: float
+
+
+class Run:
+    """The command and everything it started."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.shm_before = set(os.listdir(SHM)) if SHM.is_dir() else set()
+        self.shm_ours: set[str] = set()
+        self.seen: dict[tuple[int, float], Seen] = {}
+        self.peak_bytes = 0
+        self.started = self.memory_read = time.monotonic()
+        # Orphans of the run become our children instead of init's, so that they stay in sight.
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        self.child = subprocess.Popen(command, start_new_session=True, preexec_fn=_die_with_parent)
+
+    def scan(self) -> None:
+        """Record the living processes of the run, their memory and their shared-memory segments."""
+        now = time.monotonic()
+        read_memory = now - self.memory_read > MEMORY_SECONDS
+        resident = 0
+        for process in psutil.Process().children(recursive=True):
+            try:
+                if process.status() == psutil.STATUS_ZOMBIE:
+                    continue
+                key = (process.pid, process.create_time())
+                title = " ".join(process.cmdline()) or process.name()
+                self.shm_ours |= _shm_mapped_by(process.pid) - self.shm_before
+                resident += _proportional_bytes(process.pid) if read_memory else 0
+            except (psutil.Error, OSError):
+                continue  # it ended while we looked
+            self.seen[key] = Seen(title, process, now)
+        if read_memory:
+            self.memory_read = time.monotonic()
+            self.peak_bytes = max(self.peak_bytes, resident)
+
+    def lost(self) -> Seen | None:
+        """A critical process that vanished more than GRACE_SECONDS ago, or None."""
+        overdue = time.monotonic() - GRACE_SECONDS
+        gone = [s for s in self.seen.values() if s.last_alive < overdue and CRITICAL.search(s.title)]
+        return min(gone, key=lambda s: s.last_alive, default=None)
+
+    def end(self) -> None:
+        """Leave no process and no shared-memory segment of the run behind."""
+        alive = [s.process for s in self.seen.values() if s.process.is_running()]
+        for process in alive:
+            _signal(process, signal.SIGTERM)
+        _, alive = psutil.wait_procs(alive, timeout=TERM_SECONDS)
+        self.scan()
+        for process in [*alive, *psutil.Process().children(recursive=True)]:
+            _signal(process, signal.SIGKILL)
+        psutil.wait_procs(alive, timeout=TERM_SECONDS)
+        self.child.wait()
+        for name in self.shm_ours:
+            (SHM / name).unlink(missing_ok=True)
+
+
+def watch(command: list[str], stats: Path | None = None) -> int:
+    """Run `command` to its end.
+
+    Args:
+        command: program and arguments.
+        stats: JSON file to write {"seconds", "peak_rss_gb", "exit_code", "lost"} to; peak_rss_gb is what all processes
+            of the run had in memory together, a page shared by several counted once, read every MEMORY_SECONDS.
+    Returns:
+        The command's exit code (128 + n where a signal n ended it), or 1 where the watchdog ended it.
+    """
+    run = Run(command)
+    lost: Seen | None = None
+    stop_signal: list[int] = []
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        stop_signal.append(number)
+
+    previous = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        while run.child.poll() is None and not stop_signal:
+            run.scan()
+            lost = run.lost()
+            if lost is not None:
+                print(_obituary(lost), file=sys.stderr, flush=True)
+                break
+            _wait(run.child, SCAN_SECONDS)
+        exit_code = run.child.poll()
+    finally:
+        run.end()
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    if lost is not None:
+        exit_code = 1
+    elif exit_code is None:
+        exit_code = 128 + stop_signal[0]
+    elif exit_code < 0:
+        exit_code = 128 - exit_code
+    if stats is not None:
+        record = {
+            "seconds": round(time.monotonic() - run.started, 1),
+            "peak_rss_gb": round(run.peak_bytes / 1e9, 2),
+            "exit_code": exit_code,
+            "lost": _name(lost.title) if lost else None,
+        }
+        stats.parent.mkdir(parents=True, exist_ok=True)
+        stats.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    return exit_code
+
+
+def _obituary(lost: Seen) -> str:
+    memory = psutil.virtual_memory()
+    hint = " Memory is nearly full: the kernel may have killed it." if memory.percent > 95 else ""
+    return (
+        f"radverl watchdog: {_name(lost.title)} (pid {lost.process.pid}) died and the run "
+        f"did not end within {GRACE_SECONDS:.0f} s, so it was stopped.{hint} Look at the last lines above and at "
+        "Ray's logs (/tmp/ray/session_latest/logs), then start again: training resumes from the last checkpoint."
+    )
+
+
+def _name(title: str) -> str:
+    """The actor or program in a process title, e.g. "ray::WorkerDict" or "VLLM::EngineCore"."""
+    match = CRITICAL.search(title)
+    named = re.search(r"(ray::[\w.]+|VLLM::\S+)", title)
+    return named.group(1) if named else (match.group(0) if match else title)[:80]
+
+
+def _shm_mapped_by(pid: int) -> set[str]:
+    names = set()
+    with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as maps:
+        for line in maps:
+            path = line.partition("/dev/shm/")[2].rstrip("\n")
+            if path and not path.endswith(" (deleted)"):
+                names.add(path)
+    return names
+
+
+def _proportional_bytes(pid: int) -> int:
+    with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as rollup:
+        match = re.search(r"^Pss:\s+(\d+) kB", rollup.read(), re.MULTILINE)
+    return int(match.group(1)) * 1024 if match else 0
+
+
+def _signal(process: psutil.Process, number: int) -> None:
+    with contextlib.suppress(psutil.Error):
+        process.send_signal(number)
+
+
+def _wait(child: subprocess.Popen[bytes], seconds: float) -> None:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(timeout=seconds)
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line; see the module's docstring."""
+    parser = argparse.ArgumentParser(
+        prog="python -m radverl.watchdog",
+        description="Run a training command; end it with a clear message when one of its actors dies.",
+        epilog="example: python -m radverl.watchdog --stats outputs/stats.json -- python -m verl.trainer.main_ppo ...",
+    )
+    parser.add_argument("--stats", type=Path, help="JSON file for run time and peak memory")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="-- program arguments ...")
+    args = parser.parse_args(argv)
+    command = args.command[1:] if args.command[:1] == ["--"] else args.command
+    if not command:
+        parser.error("no command given after --")
+    return watch(command, args.stats)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""What a person sees of a run, and that the log keeps all of it."""
+
+import io
+
+from radverl.progress import relay
+
+STEP = (
+    "\x1b[36m(TaskRunnerV1 pid=1)\x1b[0m step:{n} - critic/score/mean:0.4567 - timing_s/step:np.float64(4.21) - "
+    "training/num_turns/mean:np.float64(2.0) - response_length/mean:33.7\n"
+)
+LINES = [
+    "noise WARNING something\n",
+    "2026 INFO worker.py:2038 -- Started a local Ray instance.\n",
+    STEP.format(n=1),
+    STEP.format(n=1),  # Ray repeats lines
+    STEP.format(n=2),
+    "radverl watchdog: ray::WorkerDict (pid 7, 1.0 GB) died\n",
+]
+
+
+def shown() -> tuple[str, str]:
+    log, out = io.StringIO(), io.StringIO()
+    relay(io.StringIO("".join(LINES)), log, out, total=24)
+    return log.getvalue(), out.getvalue()
+
+
+def test_the_log_keeps_every_byte() -> None:
+    assert shown()[0] == "".join(LINES)
+
+
+def test_each_step_is_one_line_with_its_numbers() -> None:
+    lines = shown()[1].splitlines()
+    assert sum("step 1/24" in line for line in lines) == 1
+    assert "step 2/24  reward 0.457  s/step 4.2  tokens 33.7" in lines[2]
+
+
+def test_stages_and_our_own_messages_are_shown_and_noise_is_not() -> None:
+    out = shown()[1]
+    assert "Ray is up" in out
+    assert "ray::WorkerDict (pid 7, 1.0 GB) died" in out
+    assert "noise" not in out
+
+
+def test_a_line_that_is_not_utf8_ends_nothing(tmp_path) -> None:
+    import subprocess
+    import sys
+
+    log = tmp_path / "x" / "run.log"
+    run = subprocess.run(
+        [sys.executable, "-m", "radverl.progress", "--log", str(log), "--steps", "2"],
+        input=b"\xff\xfe broken\nstep:2 - train/loss:0.5\n",
+        capture_output=True,
+        check=True,
+    )
+    assert b"step 2/2  loss 0.500" in run.stdout
+    assert "broken" in log.read_text()
