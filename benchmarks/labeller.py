@@ -1,16 +1,15 @@
 """Time of `label_report` per report: goal at most 1 ms for a typical 60-word report on one core, with cold caches.
 
-    python benchmarks/labeller.py [--reports 400] [--baseline path/to/other.py]
+    python -m benchmarks.labeller [--reports 400] [--baseline path/to/other.py]
 
 The reports are made here from parts, all different. Caches are emptied before every report, so that no sentence is
 ever seen twice. `--baseline` times another labeller, a file with `label(text)`, on the same reports in alternation; the
-ratio ours / baseline goes to `detail`. Writes outputs/bench/labeller.json and prints one line.
+ratio ours / baseline is a result of its own.
 """
 
 import argparse
 import importlib.util
 import itertools
-import json
 import random
 import statistics
 import sys
@@ -18,8 +17,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.result import write
+
 GOAL_MS = 1.0
-OUT = Path("outputs/bench/labeller.json")
 
 _SIDES = ("left", "right", "bilateral")
 _SIZES = ("small", "mild", "moderate", "trace", "large", "minimal")
@@ -85,13 +85,13 @@ def load_baseline(path: Path) -> Callable[[str], object]:
     return label
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
     """Run the benchmark; exit 0 if the goal holds, else 1."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--reports", type=int, default=400)
     parser.add_argument("--repeats", type=int, default=5, help="the fastest of so many passes counts, per report")
     parser.add_argument("--baseline", type=Path, help="Python file with label(text)")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
 
     from radverl.chexpert import label_report
     from radverl.chexpert.labeller import forget
@@ -112,21 +112,13 @@ def main() -> int:
         "reports": len(reports),
         "words_per_report": round(words, 1),
     }
+    holds = write("labeller", mean / GOAL_MS, 1.0, detail, f"{mean:.3f} ms per report of {words:.0f} words")
     if theirs:
-        detail["baseline_ms_per_report"] = round(statistics.fmean(theirs), 4)
-        detail["ratio_to_baseline"] = round(mean / statistics.fmean(theirs), 4)
-    result = {
-        "name": "labeller",
-        "ratio": round(mean / GOAL_MS, 4),
-        "goal": 1.0,
-        "holds": mean <= GOAL_MS,
-        "detail": detail,
-    }
-    OUT.parent.mkdir(parents=True, exist_ok=True)
-    OUT.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    against = f", {detail['ratio_to_baseline']} x baseline" if theirs else ""
-    print(f"labeller: {mean:.3f} ms per report ({words:.0f} words; goal {GOAL_MS} ms){against}")
-    return 0 if result["holds"] else 1
+        their_mean = statistics.fmean(theirs)
+        detail = {"ms_per_report": round(mean, 4), "baseline_ms_per_report": round(their_mean, 4)}
+        text = f"{mean:.3f} ms against {their_mean:.3f} ms"
+        holds = write("labeller_against_baseline", mean / their_mean, 1.0, detail, text) and holds
+    return 0 if holds else 1
 
 
 def _milliseconds(label: Callable[[str], object], report: str, forget: Callable[[], None]) -> float:

@@ -85,7 +85,7 @@ def _versions() -> list[Finding]:
 
 
 def _ray_worker() -> list[Finding]:
-    from radverl.verl_plugin.probe import probe_ray_worker
+    from radverl.worker_probe import probe_ray_worker
 
     report = probe_ray_worker()
     if report["error"]:

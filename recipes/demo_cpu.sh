@@ -49,7 +49,14 @@ if [[ -n ${DATA:-} ]]; then
     printf 'demo_cpu: no val.parquet or test.parquet beside %s: evaluating on the training studies themselves.\n' "$TRAIN" >&2
     TEST=$TRAIN
   fi
+  rows=$("$PYTHON" -c 'import sys, pyarrow.parquet as p; print(p.read_metadata(sys.argv[1]).num_rows)' "$TRAIN" 2>/dev/null) ||
+    stop "$TRAIN is not a Parquet file; make one with radverl data table, or give another."
+  ((rows >= B)) || stop "$TRAIN has $rows rows but a step takes B=$B; set B=$rows or less."
   [[ -n ${MODEL:-} || -f $SFT ]] || stop "no MODEL given and no $SFT to warm up a tiny one; set MODEL=hf_folder or make that file."
+fi
+
+if [[ -n ${MODEL:-} && ! -f $MODEL/config.json ]]; then
+  stop "MODEL=$MODEL is not a Hugging Face model folder (it has no config.json); give the folder of a checkpoint."
 fi
 
 RUN=( "${CPU_RL[@]}"
@@ -89,7 +96,7 @@ if [[ ${DRY_RUN:-0} == 1 ]]; then
   exec "$PYTHON" -m radverl.verl_plugin.dry_run "${RUN[@]}" "${ALGORITHM[@]}" "${DATA_ARGS[@]}" "${ACTOR[@]}" "${ROLLOUT[@]}" "${MODEL_ARGS[@]}" "$@"
 fi
 mkdir -p "$OUT"
-"$PYTHON" -m radverl.doctor || stop "the checks above must pass first."
+"$PYTHON" -m radverl.doctor ${MODEL:+--model "$MODEL"} || stop "the checks above must pass first."
 
 if [[ -z ${DATA:-} ]]; then
   wanted="N_TRAIN=$N_TRAIN N_TEST=$N_TEST seed=0 size=112 style=template"

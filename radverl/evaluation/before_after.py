@@ -3,7 +3,7 @@
     python -m radverl.evaluation.before_after --run outputs/demo --data test.parquet
 
 reads from the run's folder before.json and after.json (`radverl eval`), rl/metrics.jsonl (verl's file logger),
-rl/rollouts/ (verl's rollout dumps) and stats.json (the watchdog); writes summary.json, curves.png and samples.png there.
+rl/rollouts/ (its rollout dumps) and stats.json (the watchdog); writes summary.json, curves.png and samples.png there.
 """
 
 import argparse

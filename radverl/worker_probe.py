@@ -1,4 +1,8 @@
-"""What a Ray worker has of radverl: starts one, imports verl there as a training run does, and asks."""
+"""What a Ray worker has of radverl: starts one, imports verl there as a training run does, and asks.
+
+Not part of radverl.verl_plugin on purpose: Ray imports the module of the function it runs, and importing that package
+would load the very plugin whose absence is to be found.
+"""
 
 import os
 import sys

@@ -1,0 +1,1 @@
+"""What our users' projects do with radverl; a failing test here is a break in the public interface."""

@@ -1,0 +1,62 @@
+"""Recipes refuse bad input with one sentence, and their dry run composes and validates the whole config."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def demo(*overrides: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", str(ROOT / "recipes/demo_cpu.sh"), *overrides],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_dry_run_prints_the_resolved_config_and_starts_nothing(tmp_path: Path) -> None:
+    run = demo("data.train_batch_size=16", DRY_RUN="1", OUT=str(tmp_path / "out"))
+    assert run.returncode == 0, run.stderr
+    assert "train_batch_size: 16" in run.stdout
+    assert "reward: facts" in run.stdout
+    assert "valid for the installed verl" in run.stdout
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("data.train_batch_sizes=3", "train_batch_sizes"),
+        ("data.train_batch_size=7", "ppo_mini_batch_size"),
+        ("reward.radverl.reward=fact", "choose one of facts"),
+        ("actor_rollout_ref.actor.no_such_key=1", "no_such_key"),
+    ],
+)
+def test_dry_run_refuses_what_verl_would_refuse(override: str, says: str) -> None:
+    run = demo(override, DRY_RUN="1")
+    assert run.returncode == 2
+    assert says in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("environment", "says"),
+    [
+        ({"DATA": "no/such/folder"}, "there is no file no/such/folder"),
+        ({"DATA": "{tmp}"}, "there is no file {tmp}/train.parquet"),
+        ({"MODEL": "{tmp}"}, "config.json"),
+        ({"MODEL": "no/such/model"}, "no/such/model"),
+    ],
+)
+def test_bad_input_is_one_sentence_before_anything_starts(tmp_path: Path, environment: dict, says: str) -> None:
+    filled = {key: value.format(tmp=tmp_path) for key, value in environment.items()}
+    run = demo(**filled, OUT=str(tmp_path / "out"))
+    assert run.returncode == 2
+    assert says.format(tmp=tmp_path) in run.stderr
+    assert "Traceback" not in run.stderr
+    assert not list(tmp_path.rglob("rl"))
