@@ -9,12 +9,14 @@ from __future__ import annotations
 import argparse
 import math
 import multiprocessing
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from data_preprocess.core.images import png_bytes, save_png
+from data_preprocess.core.outputs import output_folder
 from data_preprocess.core.rows import DEFAULT_PROMPT, report_row, sft_row, write_rows
 from data_preprocess.core.skiplog import SkipLog
 from data_preprocess.core.summary import write_card
@@ -32,6 +34,8 @@ TRACE_PROMPT = (
     "inside <answer>."
 )
 SHEET_CELLS = 24
+MAX_SIDE, MAX_STUDIES = 4096, 1_000_000  # larger than any detector; study numbers have six digits
+MAX_CUE = 100.0
 EXAMPLE = """example:
   python -m data_preprocess.simulated --out data/sim --n 1000 --size 224 --seed 0 --balance --contact-sheet
   python -m data_preprocess.simulated --out data/tail --n 5000 --prevalence long-tail Pneumothorax=0.01
@@ -40,17 +44,43 @@ EXAMPLE = """example:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; returns 0, or 2 with one sentence on stderr where an argument makes no sense."""
+    """Run the command line; 0 done, 1 failed (a full disk, say), 2 an argument makes no sense."""
     args = _parser().parse_args(argv)
     try:
         counts = _counts(args)
         prevalence = parse_prevalence(args.prevalence) if args.prevalence else None
         _check(args, counts)
+        out = output_folder(args.out)
     except ValueError as error:
         print(f"simulated: {error}", file=sys.stderr)
         return 2
+    try:
+        write_cohort(args, counts, prevalence, out)
+    except OSError as error:
+        print(f"simulated: {out} is incomplete ({error}); make room and run this again.", file=sys.stderr)
+        return 1
+    return 0
+
+
+def write_cohort(
+    args: argparse.Namespace, counts: dict[str, int], prevalence: dict[str, float] | None, out: Path
+) -> None:
+    """Draw the films and write all files of a cohort to `out`, in place of those of an earlier one.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    # Films are drawn over those of an earlier cohort, so its Parquet files must not outlive them.
+    for split in SPLITS:
+        for name in (
+            f"{split}.parquet",
+            f"sft_{split}.parquet",
+            f"{split}.skipped.jsonl",
+            f"{split}.md",
+            f"{split}.json",
+        ):
+            (out / name).unlink(missing_ok=True)
     entries = plan(counts, args.seed, prevalence=prevalence, balance=args.balance, style=args.style)
-    out = Path(args.out)
     drawn = list(_draw_all(entries, args, out))
     settings = {
         "seed": args.seed,
@@ -76,7 +106,6 @@ def main(argv: list[str] | None = None) -> int:
         path = out / "contact_sheet.png"
         save_png(sheet_of(entries, args), path)
         print(f"{path}: look at it")
-    return 0
 
 
 def parse_prevalence(items: list[str]) -> dict[str, float]:
@@ -169,12 +198,13 @@ def _draw_all(entries: list[Entry], args: argparse.Namespace, out: Path) -> Iter
 
     jobs = [(entry, args, str(out)) for entry in entries]
     with tqdm(total=len(jobs), desc="drawing", unit="study", disable=args.quiet) as bar:
-        if args.workers == 1:
+        workers = min(args.workers, len(jobs), os.cpu_count() or 1)  # more would only take memory
+        if workers == 1:
             for job in jobs:
                 yield _work(job)
                 bar.update()
             return
-        with multiprocessing.get_context("spawn").Pool(args.workers) as pool:
+        with multiprocessing.get_context("spawn").Pool(workers) as pool:
             for result in pool.imap(_work, jobs, chunksize=8):
                 yield result
                 bar.update()
@@ -191,7 +221,7 @@ def _counts(args: argparse.Namespace) -> dict[str, int]:
         numbers = [float(s) for s in shares]
     except ValueError:
         numbers = []
-    if len(numbers) != 3 or min(numbers) < 0 or abs(sum(numbers) - 1) > 1e-6:
+    if len(numbers) != 3 or not (min(numbers) >= 0 and abs(sum(numbers) - 1) <= 1e-6):  # NaN too
         raise ValueError(f"--split is {args.split!r}; write three shares that sum to 1, for example .8/.1/.1.")
     return split_counts(1000 if args.n is None else args.n, numbers)
 
@@ -199,14 +229,16 @@ def _counts(args: argparse.Namespace) -> dict[str, int]:
 def _check(args: argparse.Namespace, counts: dict[str, int]) -> None:
     if sum(counts.values()) <= 0 or min(counts.values()) < 0:
         raise ValueError(f"the number of studies is {sum(counts.values())} ({counts}); use positive numbers.")
-    if args.size < MIN_SIZE:
-        raise ValueError(f"--size is {args.size}; draw at least {MIN_SIZE} pixels a side.")
+    if sum(counts.values()) > MAX_STUDIES:
+        raise ValueError(f"the number of studies is {sum(counts.values())}; draw at most {MAX_STUDIES}.")
+    if not MIN_SIZE <= args.size <= MAX_SIDE:
+        raise ValueError(f"--size is {args.size}; draw from {MIN_SIZE} to {MAX_SIDE} pixels a side.")
     if args.seed < 0:
         raise ValueError(f"--seed is {args.seed}; use 0 or a positive number.")
     if args.workers < 1:
         raise ValueError(f"--workers is {args.workers}; use 1 or more.")
-    if not (args.cue > 0 and math.isfinite(args.cue)):
-        raise ValueError(f"--cue is {args.cue}; use a positive number, 1 for the default conspicuity.")
+    if not 0 < args.cue <= MAX_CUE:  # False for NaN too
+        raise ValueError(f"--cue is {args.cue}; use a number above 0 and up to {MAX_CUE:g}, 1 by default.")
     if args.balance and args.prevalence:
         raise ValueError("--balance and --prevalence contradict each other; use one of them.")
 

@@ -19,16 +19,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from data_preprocess.core.images import is_plain, load_image, open_stored, png_bytes, save_png, shrink
+from data_preprocess.core.images import MIN_SIDE, is_plain, load_image, open_stored, png_bytes, save_png, shrink
+from data_preprocess.core.outputs import output_folder, usable_text
 from data_preprocess.core.reports import findings_and_impression, refuse_empty, report_text
-from data_preprocess.core.rows import DEFAULT_PROMPT, report_row, sft_row, write_rows
+from data_preprocess.core.rows import DEFAULT_PROMPT, PLACEHOLDER, SPECIAL_TOKEN, report_row, sft_row, write_rows
 from data_preprocess.core.skiplog import SkipLog, SkipRow
 from data_preprocess.core.splits import SPLITS, hash_split, split_name
 from data_preprocess.core.summary import write_card
-from data_preprocess.core.tabular import MalformedRow, TableError, cell, read_table, require_columns
+from data_preprocess.core.tabular import MalformedRow, TableError, cell, plain_text, read_table, require_columns
 from radverl.chexpert import label_report
 
 SFT_SPLITS = ("train", "val")
+CARD_ENDINGS = (".md", ".json", ".skipped.jsonl")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -41,13 +43,15 @@ def main(argv: list[str] | None = None) -> int:
         root = Path(args.image_root or Path(args.csv).parent)
         if not root.is_dir():
             raise TableError(f"{root}: no such folder; pass the folder of the images with --image-root.")
-        Path(args.out, "images").mkdir(parents=True, exist_ok=True)
+        usable_text(str(root), "--image-root")
+        _check_prompt(args.prompt)
+        output_folder(output_folder(args.out) / "images")
     except (ValueError, OSError) as error:
         print(f"table: {error}", file=sys.stderr)
         return 2
     try:
         return convert(args, rows[: args.limit], root)
-    except (SkipRow, OSError) as error:
+    except (ValueError, OSError) as error:  # SkipRow too
         print(f"table: {error}", file=sys.stderr)
         return 1
 
@@ -133,11 +137,18 @@ def _split(row: dict[str, Any] | MalformedRow, args: argparse.Namespace) -> str:
     return hash_split(subject, val_fraction=args.val_fraction, test_fraction=args.test_fraction, seed=args.seed)
 
 
+def _check_prompt(prompt: str) -> None:
+    text = prompt.removeprefix("<image>")
+    if found := PLACEHOLDER.search(text) or SPECIAL_TOKEN.search(text):
+        raise ValueError(f"--prompt contains {found[0]}; leave it out, one <image> per image is put before the text.")
+    usable_text(text, "--prompt")
+
+
 def _image_cells(row: dict[str, Any], column: str, root: Path | None) -> list[str]:
     """The image names in a row's cell: a JSON list, or text with ";" between names (unless the whole is a file)."""
     value = row.get(column)
     if isinstance(value, list):
-        names = [str(name).strip() for name in value]
+        names = [plain_text(name, column) for name in value]
     else:
         text = cell(row, column)
         names = [text] if root is not None and os.path.isfile(root / text) else [n.strip() for n in text.split(";")]
@@ -173,6 +184,11 @@ def _write(args: argparse.Namespace, studies: dict[str, list[dict[str, Any]]], l
         name: getattr(args, name)
         for name in ("seed", "limit", "max_pixels", "embed_images", "val_fraction", "test_fraction", "prompt")
     }
+    # All go before the first is written: an interrupted run leaves too few files, never a mixture of two runs.
+    for split in SPLITS:
+        path = Path(args.out, f"{split}.parquet")
+        for stale in (path, path.with_name(f"sft_{split}.parquet"), *map(path.with_suffix, CARD_ENDINGS)):
+            stale.unlink(missing_ok=True)
     for split in SPLITS:
         path = Path(args.out, f"{split}.parquet")
         supervised = path.with_name(f"sft_{split}.parquet")
@@ -182,9 +198,6 @@ def _write(args: argparse.Namespace, studies: dict[str, list[dict[str, Any]]], l
         if studies[split] and split in SFT_SPLITS:
             pairs = zip(_rows(studies[split], split, args), studies[split], strict=True)
             write_rows(supervised, (sft_row(row, study["truth"]["report"]) for row, study in pairs), kind="sft")
-        if not studies[split]:
-            for stale in (path, supervised, path.with_suffix(".md"), path.with_suffix(".json")):
-                stale.unlink(missing_ok=True)
         logs[split].write(path.with_suffix(".skipped.jsonl"))
 
 
@@ -250,7 +263,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--val-fraction", type=float, default=0.1)
     add("--test-fraction", type=float, default=0.1)
     add("--seed", type=int, default=0, help="of the split by hash")
-    add("--max-pixels", type=_positive, help="shrink larger images to this many pixels, keeping their shape")
+    add("--max-pixels", type=_pixels, help="shrink larger images to this many pixels, keeping their shape")
     add("--embed-images", action="store_true", help="store image bytes in the Parquet files instead of paths")
     add("--limit", type=_positive, help="read only the first rows of the table")
     add("--prompt", default=DEFAULT_PROMPT, help="user text; one <image> per image is put before it")
@@ -258,11 +271,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return value
+def _positive(text: str, least: int = 1) -> int:
+    if not text.isdecimal() or int(text[:20]) < least:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number of at least {least}")
+    return int(text[:20])  # beyond any table or picture; Python refuses to read thousands of digits
+
+
+def _pixels(text: str) -> int:
+    return _positive(text, MIN_SIDE * MIN_SIDE)
 
 
 if __name__ == "__main__":

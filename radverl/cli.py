@@ -1,6 +1,7 @@
 """Console script `radverl`: a table of subcommands, each of which parses its own arguments when it is called."""
 
 import importlib
+import os
 import sys
 from collections.abc import Callable
 
@@ -15,8 +16,11 @@ USAGE = "usage: radverl COMMAND [arguments]   (radverl COMMAND --help shows an e
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a subcommand; exit codes 0 done, 1 failed, 2 bad input."""
+    """Run a subcommand; exit codes 0 done, 1 failed, 2 bad input, 130 interrupted."""
     argv = sys.argv[1:] if argv is None else argv
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a file name that is not UTF-8 must not stop a message
+            stream.reconfigure(errors="backslashreplace")
     if not argv or argv[0] in ("-h", "--help"):
         print(USAGE)
         for name, (_, what) in COMMANDS.items():
@@ -32,13 +36,21 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     command: Callable[[list[str]], int] = importlib.import_module(COMMANDS[argv[0]][0]).main
     try:
-        return command(argv[1:])
+        code = command(argv[1:])
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        print(f"radverl {argv[0]}: interrupted; run it again to finish.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # `radverl ... | head`: the reader has what it wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except ImportError as error:
         print(
             f"radverl {argv[0]}: {error}; install radverl with the extra it belongs to (README, Install).",
             file=sys.stderr,
         )
         return 2
+    return code
 
 
 if __name__ == "__main__":

@@ -8,10 +8,14 @@ processor, chat format and code path of the real models. Sizes are ours, chosen 
 
 import argparse
 import json
+import os
 import sys
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from data_preprocess.core.outputs import output_folder
 
 KINDS = ("qwen2_5_vl", "qwen3_vl")
 SPECIAL_TOKENS = (
@@ -34,6 +38,7 @@ CHAT_TEMPLATE = (
     "{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+MAX_IMAGE_SIZE = 4096
 MERGE = 2  # vision patches are merged 2 x 2 into one visual token
 VISION_HIDDEN, TEXT_HIDDEN, TEXT_LAYERS, HEADS, KV_HEADS = 64, 128, 2, 4, 2
 PATCH = {"qwen2_5_vl": 14, "qwen3_vl": 16}
@@ -58,28 +63,59 @@ def make_tiny_model(
     Returns:
         `out_dir`.
     Raises:
-        ValueError: unknown kind, or an image size below one visual token.
+        ValueError: unknown kind, an image size below one visual token or beyond all reason, or a negative seed.
     """
     import torch
 
     if kind not in KINDS:
         raise ValueError(f"no tiny model of kind {kind!r}; choose one of {', '.join(KINDS)}.")
+    if not 0 < image_size <= MAX_IMAGE_SIZE or not 0 <= seed < 2**63:
+        raise ValueError(f"image_size {image_size} and seed {seed}: use 1 to {MAX_IMAGE_SIZE}, and 0 or more.")
     side = image_size // (PATCH[kind] * MERGE) * PATCH[kind] * MERGE
     if side == 0:
         raise ValueError(f"image_size {image_size} is below one visual token of {PATCH[kind] * MERGE} px; raise it.")
-    out = Path(out_dir)
+    out = output_folder(out_dir)
     torch.manual_seed(seed)
     tokenizer = _tokenizer(corpus, vocab_size)
     model, processor = (_qwen2_5_vl if kind == "qwen2_5_vl" else _qwen3_vl)(tokenizer, side)
     from transformers import GenerationConfig
 
     ids = _special_ids(tokenizer)
-    model.float().save_pretrained(out)
-    GenerationConfig(
-        eos_token_id=[ids["<|im_end|>"], ids["<|endoftext|>"]], pad_token_id=ids["<|endoftext|>"]
-    ).save_pretrained(out)
-    processor.save_pretrained(out)
+    stop = [ids["<|im_end|>"], ids["<|endoftext|>"]]
+    with tempfile.TemporaryDirectory(dir=out, prefix=".part.") as part:
+        processor.save_pretrained(part)
+        model.float().save_pretrained(part)
+        GenerationConfig(eos_token_id=stop, pad_token_id=ids["<|endoftext|>"]).save_pretrained(part)
+        # config.json, by which a model folder is known, comes last: a folder that has it is complete.
+        for file in sorted(Path(part).iterdir(), key=lambda file: file.name == "config.json"):
+            os.replace(file, out / file.name)
     return out
+
+
+def read_corpus(parquet: str | Path) -> list[str]:
+    """The text of every turn of an SFT Parquet.
+
+    Raises:
+        ValueError: it cannot be read, has no `messages`, or a row of it holds no turns of text.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        messages = pq.read_table(parquet, columns=["messages"]).column("messages").to_pylist()
+    except (OSError, ValueError, LookupError, pa.ArrowException) as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"{parquet}: cannot read its `messages` column ({first}); give the SFT Parquet.") from error
+    texts: list[str] = []
+    for number, turns in enumerate(messages):
+        found = turns if isinstance(turns, list) else []
+        content = [turn["content"] for turn in found if isinstance(turn, dict) and isinstance(turn.get("content"), str)]
+        if not content or len(content) < len(found):
+            raise ValueError(f"{parquet}: row {number} has no turns of text in `messages`; see radverl data check.")
+        texts += content
+    if not texts:
+        raise ValueError(f"{parquet}: has no row to train a tokenizer on; give an SFT Parquet with reports.")
+    return texts
 
 
 def _tokenizer(corpus: Iterable[str], vocab_size: int) -> Any:
@@ -217,15 +253,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--image-size", type=int, default=112, help="pixels a side (default 112)")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(argv)
-    import pyarrow.parquet as pq
-
     try:
-        messages = pq.read_table(args.data, columns=["messages"]).column("messages").to_pylist()
-    except (OSError, ValueError) as error:
-        print(f"{args.data}: cannot read its `messages` column ({error}); give the SFT Parquet.", file=sys.stderr)
+        corpus = read_corpus(args.data)
+        make_tiny_model(args.kind, args.out, corpus, image_size=args.image_size, seed=args.seed)
+    except ValueError as error:
+        print(f"tiny_model: {error}", file=sys.stderr)
         return 2
-    corpus = [turn["content"] for turns in messages for turn in turns]
-    make_tiny_model(args.kind, args.out, corpus, image_size=args.image_size, seed=args.seed)
+    except OSError as error:
+        print(f"tiny_model: {args.out} is incomplete ({error}); make room and run this again.", file=sys.stderr)
+        return 1
     print(f"wrote {args.kind} with random weights to {args.out}")
     return 0
 

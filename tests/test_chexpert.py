@@ -180,3 +180,23 @@ def test_labelling_imports_nothing_heavy():
     code = "import sys, radverl.chexpert; print([m for m in ('torch', 'numpy', 'pandas', 'verl') if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("sentence", "label", "cue"),
+    [
+        ("The heart may be mildly enlarged.", "Cardiomegaly", "may"),
+        ("Nodule in the right base versus nipple shadow.", "Lung Lesion", "benign?"),
+        ("Unlikely to represent pneumonia.", "Pneumonia", "unlikely to represent"),
+    ],
+)
+def test_the_cue_that_decided_is_shown(sentence, label, cue):
+    assert [(e.label, e.cue) for e in explain(sentence) if e.label in CHEXPERT_14] == [(label, cue)]
+
+
+@pytest.mark.parametrize(
+    "opening", ["56 year old woman with", "XXXX-year-old male with", "Patient with", "This is a man with"]
+)
+def test_a_sentence_about_the_patient_gives_no_labels(opening):
+    assert said(f"{opening} pneumonia, effusion and a lung mass.") == {}
+    assert said(f"{opening} cough. Small effusion.") == {"Pleural Effusion": 1}

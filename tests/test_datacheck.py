@@ -42,7 +42,7 @@ def make(tmp_path: Path) -> Callable[..., Row]:
             "subject_id": f"p{index}", "study_id": f"s{index}", "images": [str(tmp_path / "x.png")],
             "prompt": DEFAULT_PROMPT, "width": 56, "height": 56,
             "ground_truth": {
-                "findings": "Clear.", "impression": "", "report": "Findings: Clear.", "regions": [],
+                "findings": "Lungs are clear.", "impression": "", "report": "Findings: Lungs are clear.", "regions": [],
                 "labels": dict.fromkeys(CHEXPERT_14), "boxes": [{"label": "Edema", "name": "e", "box": [0, 0.1, 1, 1]}],
             } | (truth or {}),
         }  # fmt: skip

@@ -147,7 +147,8 @@ def test_bad_rows_are_skipped_and_counted(tmp_path):
     result = evaluate("model", tmp_path / "x.parquet", generate=seeing)
     assert result["n"] == 8
     assert result["skipped"] == {
-        "image unreadable": 2,
+        "not an image": 1,
+        "image missing": 1,
         "ground truth unreadable": 1,
         "prompt and images disagree": 1,
     }
@@ -181,7 +182,7 @@ def test_bad_input_exits_2_with_one_sentence(parquet, tmp_path, capsys):
         (tmp_path / "none.parquet", "does not exist"),
         (tmp_path / "text.parquet", "cannot be read as Parquet"),
         (tmp_path / "sft.parquet", "it looks like an SFT file"),
-        (tmp_path / "gone.parquet", "has no usable row. toy/test/0: the image"),
+        (tmp_path / "gone.parquet", "has no usable row. toy/test/0: "),
         (parquet, "is not a folder"),
     ]:
         assert main(["--model", str(tmp_path / "no"), "--data", str(data), "--out", str(tmp_path / "o.json")]) == 2

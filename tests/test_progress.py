@@ -20,7 +20,7 @@ LINES = [
 
 def shown() -> tuple[str, str]:
     log, out = io.StringIO(), io.StringIO()
-    relay(io.StringIO("".join(LINES)), log, out, total=24)
+    relay(io.StringIO("".join(LINES)), log, out, total=2)
     return log.getvalue(), out.getvalue()
 
 
@@ -30,8 +30,15 @@ def test_the_log_keeps_every_byte() -> None:
 
 def test_each_step_is_one_line_with_its_numbers() -> None:
     lines = shown()[1].splitlines()
-    assert sum("step 1/24" in line for line in lines) == 1
-    assert "step 2/24  reward 0.457  s/step 4.2  tokens 33.7" in lines[2]
+    assert sum("step 1/2" in line for line in lines) == 1
+    assert "step 2/2  reward 0.457  s/step 4.2  tokens 33.7" in lines[2]
+
+
+def test_steps_faster_than_a_person_reads_are_thinned_out() -> None:
+    out = io.StringIO()
+    relay(io.StringIO("".join(STEP.format(n=n) for n in range(1, 101))), io.StringIO(), out, total=100)
+    shown_steps = [line.split("step ")[1].split("/")[0] for line in out.getvalue().splitlines()]
+    assert shown_steps == ["1", "100"]
 
 
 def test_stages_and_our_own_messages_are_shown_and_noise_is_not() -> None:

@@ -106,7 +106,9 @@ def flaky(monkeypatch):
         down = solution_str == "down"
         return {"score": 0.0 if down else weight, "failed": down, "recall": 0.0 if down else 0.5}
 
-    monkeypatch.setattr("radverl.evaluation.score.load", lambda name: SimpleNamespace(compute_score=compute))
+    monkeypatch.setattr(
+        "radverl.evaluation.score.load", lambda name: SimpleNamespace(compute_score=compute, GOLD=(GOOD, TRUTH))
+    )
 
 
 def test_a_failed_judge_is_counted_and_is_no_zero(flaky):
@@ -137,7 +139,7 @@ def test_command_prints_and_writes(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("reward", "name", "content", "more", "words"),
     [
-        ("fax", "x.jsonl", "{}", [], "no reward 'fax': use one of"),
+        ("fax", "x.jsonl", "{}", [], "no reward 'fax'; choose one of"),
         ("facts", "none.jsonl", None, [], "does not exist"),
         ("facts", "x.txt", "{}", [], "the ending .txt is unknown"),
         ("facts", "x.jsonl", "\n\n", [], "holds no row"),

@@ -248,7 +248,7 @@ def test_json_lines_and_several_images(root: Path) -> None:
         4: "empty report",
         5: "empty report",
         6: "malformed text",
-        7: "image missing",
+        7: "not text",
         8: "malformed row",
         9: "malformed row",
     }
@@ -289,12 +289,27 @@ def test_tables_that_cannot_be_used(tmp_path: Path, content: bytes, message: str
         read_table(tmp_path / "t.csv")
 
 
-def test_a_lost_quote_is_one_malformed_row(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text('image,report\na.png,fine\nb.png,"never closed\nc.png,x\n')
-    rows = read_table(tmp_path / "t.csv")[1]
-    assert rows[0] == {"image": "a.png", "report": "fine"}
-    (tmp_path / "t.csv").write_text('image,report\n"a.png,never closed\nc.png,x\n')
-    assert isinstance(read_table(tmp_path / "t.csv")[1][0], MalformedRow)
+@pytest.mark.parametrize("row", ['b.png,"never closed', '"b.png,never closed'])
+def test_a_quote_that_is_never_closed_does_not_swallow_the_rest(tmp_path: Path, row: str) -> None:
+    (tmp_path / "t.csv").write_text(f"image,report\na.png,fine\n{row}\nc.png,x\n")
+    with pytest.raises(TableError, match=r"row 2 \(line 3\) is never closed"):
+        read_table(tmp_path / "t.csv")
+
+
+def test_a_lost_quote_is_a_malformed_row_with_its_lines(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text('image,report\n"a.png,lost\nb.png,"x"\nc.png,fine\n')
+    malformed, row = read_table(tmp_path / "t.csv")[1]
+    assert isinstance(malformed, MalformedRow)
+    assert "lines 2-3" in malformed.detail
+    assert row == {"image": "c.png", "report": "fine"}
+
+
+@pytest.mark.parametrize(
+    "text", ["image;report\ra.png;fine\r", "\ufeffimage,report\r\n\r\na.png,fine", "image\treport\na.png\tfine"]
+)
+def test_line_ends_and_delimiters_of_other_programs(tmp_path: Path, text: str) -> None:
+    (tmp_path / "t.csv").write_bytes(text.encode("utf-8"))
+    assert read_table(tmp_path / "t.csv") == (["image", "report"], [{"image": "a.png", "report": "fine"}])
 
 
 @pytest.mark.parametrize("value", [None, "", " ", "nan", "NaN", "None", "N/A", "null", float("nan")])

@@ -10,7 +10,6 @@ import io
 import math
 import os
 import struct
-import tempfile
 import warnings
 import zlib
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image, ImageOps
 
-from data_preprocess.core.skiplog import SkipRow, umask
+from data_preprocess.core.skiplog import SkipRow, write_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,8 +27,14 @@ FORMATS = ("PNG", "JPEG", "JPEG2000", "TIFF", "BMP", "GIF", "WEBP", "PPM")
 MAX_PIXELS = 89_478_485  # Pillow's own limit for decompression bombs; the largest radiographs have about 20 million
 PIXEL_KEYWORDS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
 EXIF_ORIENTATION = 0x0112
+MAX_RATIO = 200  # of the sides; qwen_vl_utils.smart_resize refuses more
 MIN_SIDE = 8  # below this a file is a placeholder, not a radiograph (ours)
 MIN_RANGE = 8  # grey levels out of 256; JPEG noise on a blank page stays below, any radiograph is far above (ours)
+# What Pillow and its plugins raise on a damaged file.
+DECODE_ERRORS = (
+    OSError, SyntaxError, ValueError, TypeError, LookupError, EOFError, ArithmeticError, struct.error, zlib.error,
+    MemoryError, AttributeError, NotImplementedError, AssertionError,
+)  # fmt: skip
 
 
 class ImageError(SkipRow):
@@ -82,9 +87,7 @@ def open_stored(source: str | os.PathLike[str] | bytes, name: str | None = None)
         raise ImageError(f"{name}: {error}.", "image too large") from error
     except Image.UnidentifiedImageError as error:
         raise ImageError(f"{name}: is not an image in one of {', '.join(FORMATS)}.", "not an image") from error
-    except (OSError, SyntaxError, ValueError, TypeError, LookupError, EOFError, ArithmeticError) as error:
-        raise _unreadable(name, error) from error
-    except (struct.error, zlib.error, MemoryError, AttributeError, NotImplementedError, AssertionError) as error:
+    except DECODE_ERRORS as error:
         raise _unreadable(name, error) from error
     return image
 
@@ -174,17 +177,7 @@ def png_bytes(image: Image.Image) -> bytes:
 
 def save_png(image: Image.Image, path: str | os.PathLike[str]) -> None:
     """Write `png_bytes(image)` to `path`, making its folder; the file appears only when complete."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(png_bytes(image))
-        os.chmod(temporary, 0o666 & ~umask())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    write_bytes(path, png_bytes(image))
 
 
 def is_plain(image: Image.Image) -> bool:
@@ -239,6 +232,9 @@ def _has_dicom_magic(path: Path) -> bool:
 def _check_size(width: int, height: int, name: str) -> None:
     if min(width, height) < MIN_SIDE:
         raise ImageError(f"{name}: is {width} x {height} pixels; too small to be a radiograph.", "image too small")
+    if max(width, height) > MAX_RATIO * min(width, height):
+        message = f"{name}: is {width} x {height} pixels; image processors refuse sides beyond 1:{MAX_RATIO}."
+        raise ImageError(message, "image shape")
     if width * height > MAX_PIXELS:
         raise ImageError(f"{name}: is {width} x {height} pixels; the limit is {MAX_PIXELS}.", "image too large")
 

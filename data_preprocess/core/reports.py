@@ -1,6 +1,6 @@
 """The text of a report as a model should read and write it."""
 
-from data_preprocess.core.rows import PLACEHOLDER
+from data_preprocess.core.rows import PLACEHOLDER, SPECIAL_TOKEN
 from data_preprocess.core.skiplog import SkipRow
 from radverl.text import split_sections
 
@@ -31,13 +31,13 @@ def refuse_empty(findings: str, impression: str) -> None:
     """Check that there is a report to learn from.
 
     Raises:
-        SkipRow: no letter is left, the text is no valid Unicode, or verl would take a part of it for an image.
+        SkipRow: no letter is left, the text is no valid Unicode, or a part of it is an image or special token.
     """
     text = findings + impression
     if not any(character.isalpha() for character in text):
         raise SkipRow("no word of a report is there", "empty report")
-    if PLACEHOLDER.search(text):
-        raise SkipRow("the report contains <image>, <video> or <audio>", "placeholder in report")
+    if found := PLACEHOLDER.search(text) or SPECIAL_TOKEN.search(text):
+        raise SkipRow(f"the report contains {found[0]}, which is no text to a model", "placeholder in report")
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:

@@ -26,6 +26,8 @@ DEFAULT_PROMPT = "<image>Write the findings and impression of this chest radiogr
 KINDS = ("rl", "sft")
 # verl splits message text at these three, whatever the column: a report that contains one breaks the row.
 PLACEHOLDER = re.compile("<image>|<video>|<audio>")
+# What tokenizers take for control tokens ("<|im_end|>", "<|image_pad|>"), wherever it stands in a text.
+SPECIAL_TOKEN = re.compile(r"<\|[^<>|\s]{1,40}\|>")
 ROWS_PER_GROUP = 256  # bounds memory with embedded images; fixed, so that the same rows give the same bytes
 
 
@@ -54,7 +56,8 @@ def report_row(
         ground_truth: JSON-serialisable; stored as a string.
         width, height: of the first image as stored, in pixels; boxes in `ground_truth` are xyxy in 0-1 of it.
     Raises:
-        ValueError: number of `<image>` differs from the number of images, mixed image forms, or no valid JSON.
+        ValueError: number of `<image>` differs from the number of images, a special token in the prompt, mixed image
+            forms, or no valid JSON.
     """
     where = f"row {prompt_id!r}"
     found = PLACEHOLDER.findall(prompt)
@@ -62,6 +65,8 @@ def report_row(
         raise ValueError(
             f"{where}: the prompt has the placeholders {found} for {len(images)} image(s); write one <image> per image."
         )
+    if token := SPECIAL_TOKEN.search(prompt):
+        raise ValueError(f"{where}: the prompt contains {token[0]}, a special token of chat models; remove it.")
     if isinstance(index, bool) or not isinstance(index, int):
         raise ValueError(f"{where}: index is {index!r}; it must be an int in every file.")
     structs = [_image_struct(image, where) for image in images]
@@ -95,13 +100,13 @@ def sft_row(row: dict[str, Any], target: str) -> dict[str, Any]:
     """The supervised twin of an RL row: its prompt, then `target` as the assistant's turn, and the same images.
 
     Raises:
-        ValueError: `target` is empty or contains a placeholder that verl would take for an image.
+        ValueError: `target` is empty or contains a placeholder or special token, which verl or the tokenizer acts on.
     """
     where = f"row {row['extra_info']['prompt_id']!r}"
     if not target.strip():
         raise ValueError(f"{where}: the target text is empty; skip the row and count it.")
-    if PLACEHOLDER.search(target):
-        raise ValueError(f"{where}: the target text contains a media placeholder; remove it from the report.")
+    if found := PLACEHOLDER.search(target) or SPECIAL_TOKEN.search(target):
+        raise ValueError(f"{where}: the target text contains {found[0]}; remove it from the report.")
     return {"messages": [*row["prompt"], {"role": "assistant", "content": target}], "images": row["images"]}
 
 

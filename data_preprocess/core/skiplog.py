@@ -52,13 +52,19 @@ class SkipLog:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write UTF-8 `text` to `path` through a temporary file beside it, so that a reader never sees half a file."""
+    """Write UTF-8 `text` to `path`; a reader never sees half a file."""
+    # Half a surrogate pair, which a JSON table may hold, is written as the escape JSON has for it.
+    write_bytes(path, text.encode("utf-8", "backslashreplace"))
+
+
+def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write `data` to `path` through a temporary file beside it, so that a reader never sees half a file."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
         os.chmod(temporary, 0o666 & ~umask())
         os.replace(temporary, path)
     except BaseException:

@@ -25,7 +25,7 @@ def hash_split(subject_id: str, *, val_fraction: float = 0.1, test_fraction: flo
     Raises:
         ValueError: a negative fraction, or fractions that leave nothing to train on.
     """
-    if min(val_fraction, test_fraction) < 0 or val_fraction + test_fraction >= 1:
+    if not (val_fraction >= 0 and test_fraction >= 0 and val_fraction + test_fraction < 1):  # False for NaN too
         raise ValueError(
             f"val_fraction {val_fraction} and test_fraction {test_fraction} must be at least 0 and sum to less than 1."
         )

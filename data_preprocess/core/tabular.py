@@ -9,11 +9,15 @@ import io
 import json
 import math
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from data_preprocess.core.skiplog import SkipRow
+
 FIELD_LIMIT = 10_000_000  # characters in one cell; csv's default of 131072 is below some exported reports
+_END = "\0end of table"  # a line of our own: a quote that nobody closes swallows it
 EMPTY_WORDS = {"", "nan", "none", "null", "n/a", "na", "nil"}  # what exports write for a missing value
 
 
@@ -35,6 +39,8 @@ def read_table(path: str | os.PathLike[str]) -> tuple[list[str], list[dict[str, 
         TableError: the file is missing, not UTF-8 text, or has no header.
     """
     path = Path(path)
+    if os.path.isdir(path):
+        raise TableError(f"{path}: is a folder; pass the table in it with --csv.")
     if not os.path.isfile(path):
         raise TableError(f"{path}: no such file; pass the table with --csv.")
     try:
@@ -63,17 +69,33 @@ def require_columns(path: str | os.PathLike[str], columns: list[str], wanted: di
 
 
 def cell(row: dict[str, Any], column: str | None) -> str:
-    """A cell as stripped text; "" where it is missing or says so (None, NaN, "nan", "None", "N/A", ...)."""
+    """A cell as stripped text; "" where it is missing or says so (None, NaN, "nan", "None", "N/A", ...).
+
+    Raises:
+        SkipRow: a JSON value that is no text or number, or text that is not valid Unicode.
+    """
     value = row.get(column) if column is not None else None
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
-    text = str(value).strip()
+    text = plain_text(value, str(column))
     return "" if text.lower() in EMPTY_WORDS else text
+
+
+def plain_text(value: Any, column: str) -> str:
+    """A text or number of a row, stripped; an object or a list would be stored as its Python spelling."""
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
+        raise SkipRow(f"{column} holds a JSON {type(value).__name__}, not text", "not text")
+    text = str(value).strip()
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise SkipRow(f"{column} is not valid Unicode ({error.reason})", "malformed text") from error
+    return text
 
 
 def _delimiter(text: str) -> str:
     """Comma, semicolon or tab: whichever the header line has most of."""
-    header = text.lstrip().split("\n", 1)[0]
+    header = re.split(r"[\r\n]", text.lstrip(), maxsplit=1)[0]
     return max(",;\t", key=header.count)
 
 
@@ -96,15 +118,22 @@ def _csv(text: str, path: Path) -> list[dict[str, Any] | MalformedRow]:
     previous = csv.field_size_limit(FIELD_LIMIT)
     rows: list[dict[str, Any] | MalformedRow] = []
     try:
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text))
+        reader = csv.reader(io.StringIO(f"{text}\n{_END}", newline=""), delimiter=_delimiter(text))
         next(reader)
+        first = reader.line_num + 1
         for values in reader:
+            lines, first = f"{first}-{reader.line_num}", reader.line_num + 1
+            if values == [_END]:
+                break
+            if values and values[-1].endswith(_END):
+                start = lines.split("-")[0]
+                message = f"a quote opened in row {len(rows) + 1} (line {start}) is never closed; close or double it."
+                raise TableError(f"{path}: {message}")
             if not values:
                 continue  # a blank line is no row
             if len(values) != len(names):
-                rows.append(
-                    MalformedRow(f"{len(values)} fields where the header has {len(names)}; is a quote missing?")
-                )
+                fields = f"{len(values)} fields where the header has {len(names)}"
+                rows.append(MalformedRow(f"{fields} (lines {lines}); is a quote missing?"))
             else:
                 rows.append(dict(zip(names, values, strict=True)))
     except csv.Error as error:

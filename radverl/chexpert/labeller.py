@@ -8,6 +8,7 @@ itself is denied.
 ("scoliosis"), and the text says something about a chest image at all - an empty or senseless text is not normal.
 """
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -21,6 +22,7 @@ from radverl.text.sentences import split_sentences
 # No report is this long; what comes after is not read, so that a runaway text costs a bounded time.
 MAX_CHARS = 100_000
 _MAX_SENTENCE = 600
+_OFFERED = re.compile(r"\b(?:versus|vs|or|may|might|could|possibly)\b")
 _RANK = {PRESENT: 3, UNCERTAIN: 2, ABSENT: 1}
 
 
@@ -149,8 +151,12 @@ def _mentions(text: str, labels: set[str], lexicon: Lexicon) -> list[Mention]:
                 continue
             if kind == "hint" and status == PRESENT:
                 status, cue = UNCERTAIN, "hint"
-            if label == "Lung Lesion" and status != ABSENT and _is_benign(text, start, end, terms[label]):
-                continue
+            if label == "Lung Lesion" and status != ABSENT:
+                benign = _benign(text, start, end, terms[label])
+                if benign == PRESENT:
+                    continue
+                if benign == UNCERTAIN and status == PRESENT:
+                    status, cue = UNCERTAIN, "benign?"
             out.append(Mention(label, status, start, end, cue, kind))
         out = _doubt_alternatives(text, out)
     named = {m.label for m in out}
@@ -178,11 +184,15 @@ def _inside(start: int, spans: list[tuple[int, int]]) -> bool:
     return any(a <= start < b for a, b in spans)
 
 
-def _is_benign(text: str, start: int, end: int, terms: Terms) -> bool:
-    """A nodule that the same sentence calls a granuloma, a vessel, a nipple shadow, ... is no lesion."""
+def _benign(text: str, start: int, end: int, terms: Terms) -> int:
+    """Whether the sentence calls a nodule a granuloma, a vessel, ...: PRESENT (no lesion then), UNCERTAIN where it only
+    offers that reading ("nodule versus vessel on end"), ABSENT where it does not."""
     if terms.benign is None or "nodul" not in text[start:end]:
-        return False
-    return terms.benign.search(text, max(0, start - 60), min(len(text), end + 80)) is not None
+        return ABSENT
+    m = terms.benign.search(text, max(0, start - 60), min(len(text), end + 80))
+    if m is None:
+        return ABSENT
+    return UNCERTAIN if _OFFERED.search(text, min(m.start(), end), max(m.end(), start)) else PRESENT
 
 
 def _doubt_alternatives(text: str, mentions: list[Mention]) -> list[Mention]:

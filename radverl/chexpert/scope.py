@@ -18,8 +18,14 @@ _VERB = re.compile(
 _COMMA_OR_AND = re.compile(r",|\band\b")
 _ALTERNATIVE = re.compile(r"^(?: \w+){0,2},? (?:or|versus|vs\.?|and/or|/)(?: \w+){0,4} ?$")
 _ASKS = re.compile(r"^(?:is|are|any|does|do|can|could|please|rule out|evaluate|assess|question of|r/o|eval)\b")
+# A sentence about the patient, not the image: "56 year old woman with pneumonia".
+_PATIENT = re.compile(
+    r"^(?:this |the |is |an? )*(?:(?:\w+ ){0,2}(?:year|yr|y|month)s? old\b|\d+ ?(?:yo|y/o)\b"
+    r"|(?:patient|pt|man|woman|male|female) (?:with|who|presents?|presenting)\b)"
+)
 _POST_REACH = 70  # characters between a mention and a cue that follows it
 _INNER_NOT = re.compile(r"\b(?:not|nonenlarged)\b")
+_INNER_DOUBT = re.compile(r"\b(?:may|might|could|possibly|probably|likely)\b")  # "heart may be enlarged"
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,10 @@ def judge(text: str, start: int, end: int, cues: list[Cue], lexicon: Lexicon) ->
     """(status, cue) of the mention at text[start:end]; status None where the mention is history or a question."""
     if _ASKS.match(text) and text.rstrip().endswith("?"):
         return None, "question"
+    if _PATIENT.match(text):
+        return None, "patient"
     mention = text[start:end]
+    inner = _INNER_DOUBT.search(mention)
     if _INNER_NOT.search(mention):
         return ABSENT, "not"
     before = [c for c in cues if c.end <= start and c.kind != "none"]
@@ -61,6 +70,8 @@ def judge(text: str, start: int, end: int, cues: list[Cue], lexicon: Lexicon) ->
     after = _read_after(text, start, end, [c for c in cues if c.start >= end], lexicon)
     if after and (after[0] == ABSENT or found[0] == PRESENT):
         return after
+    if found[0] == PRESENT and inner:
+        return UNCERTAIN, inner.group()
     if found[0] == PRESENT and text.rstrip().endswith("?"):
         return UNCERTAIN, "?"
     return found
@@ -140,7 +151,7 @@ def _read_after(text: str, start: int, end: int, after: list[Cue], lexicon: Lexi
 
 
 def _works_both_ways(cue: Cue) -> bool:
-    return _is_versus(cue) or cue.text in ("if any", "if present")
+    return _is_versus(cue) or cue.text in ("if any", "if present", "less likely")
 
 
 def _is_versus(cue: Cue) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from radverl.datacheck.lengths import count_tokens, load_processor
+from radverl.datacheck.messages import check_messages, read_messages
 from radverl.datacheck.pictures import PictureCheck
 from radverl.datacheck.report import DataFileError, Report
 from radverl.datacheck.truth import check_truth
@@ -51,14 +52,16 @@ def check_parquet(
     # A column of the `datasets` Image feature comes back decoded, so there a bare path is as good as bytes.
     decoded = role == "rl" and b'"Image"' in (table.schema_arrow.metadata or {}).get(b"huggingface", b"")
     pictures = PictureCheck()
+    media = {"videos", "audios"}.intersection(table.schema_arrow.names)
     prompt_ids: dict[str, int] = {}
     subjects: dict[str, int] = {}
     for number, row in enumerate(_rows(table, str(path), (*REQUIRED[role], *EXPECTED[role]))):
         before = len(report.errors)
-        messages = _messages(row.get("messages" if role == "sft" else "prompt"))
+        messages = read_messages(row.get("messages" if role == "sft" else "prompt"))
         images = _images(row.get("images"), decoded)
         extra = row["extra_info"] if isinstance(row.get("extra_info"), dict) else {}
-        _check_messages(number, messages, images, role, report)
+        for severity, kind, message in check_messages(messages, images, role, media):
+            report.add(number, severity, kind, message)
         _check_images(number, images, extra, role, pictures, report)
         if role == "rl" and "reward_model" in row:
             reward = row["reward_model"]
@@ -176,38 +179,12 @@ def _check_columns(table: Any, role: str, report: Report) -> None:
         report.add(None, "error", "reward_model type", message)
 
 
-def _messages(value: Any) -> list[dict[str, Any]]:
-    """The turns of a row; empty where it has none that verl could use."""
-    if not isinstance(value, list) or not all(isinstance(turn, dict) and "content" in turn for turn in value):
-        return []
-    return value
-
-
 def _images(value: Any, decoded: bool) -> list[Any]:
     """The images of a row; `decoded` turns `{"bytes": None, "path": p}` into p, as the Image feature does."""
     images = value if isinstance(value, list) else []
     if not decoded:
         return images
     return [i["path"] if isinstance(i, dict) and i.get("bytes") is None and i.get("path") else i for i in images]
-
-
-def _check_messages(number: int, messages: list[dict[str, Any]], images: list[Any], role: str, report: Report) -> None:
-    column = "messages" if role == "sft" else "prompt"
-    if not messages:
-        message = f"{column} is empty or no list of {{role, content}}."
-        report.add(number, "error", "no messages", message)
-        return
-    texts = [turn["content"] for turn in messages]
-    if not all(isinstance(text, str) for text in texts):
-        report.add(number, "warning", "structured content", f"{column} holds no plain text, so <image> is not counted.")
-        return
-    count = sum(text.count("<image>") for text in texts)
-    if count != len(images):
-        message = f"{column} has {count} <image> for {len(images)} images; verl stops at this row."
-        report.add(number, "error", "image count", message)
-    last = messages[-1]
-    if role == "sft" and (last.get("role") != "assistant" or not last["content"].strip()):
-        report.add(number, "error", "empty target", "the last turn is no assistant text, so nothing is learned.")
 
 
 def _check_images(

@@ -8,7 +8,6 @@ from data_preprocess.core.images import ImageError, is_blank, open_stored, to_ei
 from radverl.datacheck.report import Severity
 
 Found = tuple[Severity, str, str]
-MAX_RATIO = 200  # of the sides; qwen_vl_utils.smart_resize refuses more
 # Modes that Pillow turns into 8-bit RGB without loss of range; 16-bit modes are clipped to white.
 SAFE_MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
 
@@ -65,9 +64,6 @@ def _examine(source: str | bytes) -> tuple[list[Found], tuple[int, int] | None]:
 
 
 def _judge(stored: Any) -> Iterator[Found]:
-    width, height = stored.size
-    if max(width, height) > MAX_RATIO * min(width, height):
-        yield "error", "image shape", f"is {width} x {height}; the image processor refuses sides beyond 1:{MAX_RATIO}."
     if stored.mode not in SAFE_MODES:
         message = f"has mode {stored.mode}, which verl clips to white; convert it to 8 bit with data_preprocess."
         yield "error", "image not 8-bit", message

@@ -32,6 +32,9 @@ def check_truth(value: Any, extra: dict[str, Any]) -> Iterator[Found]:
     texts = [truth.get(key) for key in ("report", "findings", "impression")]
     if not any(isinstance(text, str) and _has_words(text) for text in texts):
         yield "error", "empty report", "ground_truth has no report, findings or impression; nothing can be learned."
+    elif _says_nothing(truth.get("labels"), texts):
+        message = "no label is set and the report says nothing about a chest image; every normal report scores 1."
+        yield "warning", "nothing to compare", message
     yield from _check_labels(truth.get("labels"))
     for key in ("boxes", "regions"):
         yield from _check_boxes(key, truth.get(key), extra)
@@ -80,6 +83,14 @@ def _check_boxes(key: str, boxes: Any, extra: dict[str, Any]) -> Iterator[Found]
         label = entry.get("label")
         if key == "boxes" and label is not None and label not in CHEXPERT_14:
             yield "warning", "box label", f"{key}[{number}] has the label {_short(label)}, no CheXpert label."
+
+
+def _says_nothing(labels: Any, texts: list[Any]) -> bool:
+    from radverl.chexpert import has_clinical_content
+
+    if isinstance(labels, dict) and any(value is not None for value in labels.values()):
+        return False
+    return not any(isinstance(text, str) and has_clinical_content(text) for text in texts)
 
 
 def _has_words(text: str) -> bool:

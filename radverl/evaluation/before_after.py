@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from radverl.evaluation.files import read_parquet, write_json
+from radverl.evaluation.metrics import mean_interval
 from radverl.evaluation.run import predictions_path
 from radverl.evaluation.verl_log import merge, read_log, rollout_rates
 
@@ -25,7 +26,8 @@ def summarise(run: Path, seconds_total: float) -> dict[str, Any]:
 
     Returns:
         {"steps", "seconds_total", "seconds_per_step" (median, without the first step, which warms up), "facts_before",
-        "facts_after", "macro_f1_before", "macro_f1_after", "macro_f1_blind" (before RL, images shuffled between
+        "facts_after", "facts_gain" and "facts_gain_ci" (mean and 95 % bootstrap interval of the difference study by
+        study), "macro_f1_before", "macro_f1_after", "macro_f1_blind" (before RL, images shuffled between
         studies), "zrr_first", "zrr_last" (share of rollouts with reward 0: means over the first and the last quarter of
         the steps), "peak_rss_gb" (all processes; shared pages once each), "studies", "facts_failed"}.
     Raises:
@@ -37,6 +39,7 @@ def summarise(run: Path, seconds_total: float) -> dict[str, Any]:
     if not steps:
         raise ValueError(f"{run / 'rl/metrics.jsonl'} holds no training step; did the training end before its first?")
     quarter = max(1, len(steps) // 4)
+    gains = _paired_gains(run)
     zrr = [r["zero_reward_rate"] for r in records if "zero_reward_rate" in r]
     return {
         "steps": len(steps),
@@ -44,6 +47,8 @@ def summarise(run: Path, seconds_total: float) -> dict[str, Any]:
         "seconds_per_step": round(statistics.median(r["timing_s/step"] for r in steps[1:] or steps), 2),
         "facts_before": round(before["facts"], 4),
         "facts_after": round(after["facts"], 4),
+        "facts_gain": round(statistics.fmean(gains), 4),
+        "facts_gain_ci": [round(bound, 4) for bound in mean_interval(gains)],
         "macro_f1_before": round(before["macro_f1"], 4),
         "macro_f1_after": round(after["macro_f1"], 4),
         "macro_f1_blind": round(before["blind"]["macro_f1"], 4),
@@ -68,6 +73,8 @@ def table(run: Path, summary: dict[str, Any]) -> str:
         low_high = after.get(f"{key}_ci")
         interval = f"   {low_high[0]:.3f} to {low_high[1]:.3f}" if low_high else ""
         rows.append(f"{name:<28}{before['blind'][key]:>8.3f}{before[key]:>8.3f}{after[key]:>8.3f}{interval}")
+    low, high = summary["facts_gain_ci"]
+    rows.append(f"FactS gained study by study: {summary['facts_gain']:+.3f} (95 % CI {low:+.3f} to {high:+.3f})")
     rows.append(
         f"zero-reward rollouts: {summary['zrr_first']:.1%} in the first quarter, {summary['zrr_last']:.1%} in the last"
     )
@@ -79,14 +86,13 @@ def table(run: Path, summary: dict[str, Any]) -> str:
 
 
 def draw(run: Path, data: Path) -> None:
-    """curves.png and samples.png: of the held-out studies, the first of each that RL changed, then the rest."""
+    """curves.png, and samples.png of the first held-out studies whose report RL changed."""
     from radverl.evaluation.pictures import curves, samples
 
     curves(_records(run), run / "curves.png")
-    before, after = (_predictions(run / f"{name}.json") for name in ("before", "after"))
+    before, after = ([p["prediction"] for p in _predictions(run / f"{name}.json")] for name in ("before", "after"))
     rows = read_parquet(data)[: len(before)]
-    abnormal_first = sorted(range(len(rows)), key=lambda i: before[i] == after[i])
-    chosen = abnormal_first[:N_SAMPLES]
+    chosen = sorted(range(len(rows)), key=lambda i: before[i] == after[i])[:N_SAMPLES]
     samples(
         [rows[i] for i in chosen],
         [before[i] for i in chosen],
@@ -100,9 +106,16 @@ def _records(run: Path) -> list[dict[str, float]]:
     return merge(read_log(run / "rl/metrics.jsonl"), rollout_rates(run / "rl/rollouts"))
 
 
-def _predictions(result: Path) -> list[str]:
+def _predictions(result: Path) -> list[dict[str, Any]]:
     lines = predictions_path(result).read_text(encoding="utf-8").splitlines()
-    return [json.loads(line)["prediction"] for line in lines]
+    return [json.loads(line) for line in lines]
+
+
+def _paired_gains(run: Path) -> list[float]:
+    """FactS after minus before, for each study whose judge answered both times."""
+    before = {p["prompt_id"]: p["facts"] for p in _predictions(run / "before.json")}
+    after = {p["prompt_id"]: p["facts"] for p in _predictions(run / "after.json")}
+    return [after[k] - before[k] for k in before if before[k] is not None and after.get(k) is not None]
 
 
 def _read(path: Path) -> dict[str, Any]:

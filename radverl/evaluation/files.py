@@ -5,24 +5,24 @@ A reader of a half-written file is worse off than one without a file, so everyth
 
 import json
 import math
-import os
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from data_preprocess.core.skiplog import write_text
 
 NEEDED_COLUMNS = ("prompt", "images", "reward_model", "extra_info")
 
 
 def write_json(path: str | Path, data: Any) -> None:
     """Write one JSON document atomically; NaN and infinity, which are no JSON, become null."""
-    _write_text(Path(path), json.dumps(_finite(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    write_text(path, json.dumps(_finite(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def write_jsonl(path: str | Path, rows: Iterable[dict]) -> None:
     """Write one JSON object a line, atomically; NaN and infinity become null."""
     lines = [json.dumps(_finite(row), ensure_ascii=False, allow_nan=False) + "\n" for row in rows]
-    _write_text(Path(path), "".join(lines))
+    write_text(path, "".join(lines))
 
 
 def read_parquet(path: str | Path) -> list[dict]:
@@ -39,7 +39,7 @@ def read_parquet(path: str | Path) -> list[dict]:
         raise ValueError(f"{path} does not exist: give a Parquet file written by data_preprocess.")
     try:
         table = pq.read_table(path)
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read as Parquet ({_first_line(error)}): write it again.") from error
     missing = [name for name in NEEDED_COLUMNS if name not in table.column_names]
     if missing:
@@ -47,7 +47,24 @@ def read_parquet(path: str | Path) -> list[dict]:
             " (it looks like an SFT file: give the RL file of that split)" if "messages" in table.column_names else ""
         )
         raise ValueError(f"{path} lacks the column(s) {', '.join(missing)}{kind}: its rows cannot be evaluated.")
+    twice = [name for name in NEEDED_COLUMNS if table.column_names.count(name) > 1]
+    if twice:
+        raise ValueError(f"{path} has the column {twice[0]} more than once: write it again.")
     return table.to_pylist()
+
+
+def parse_json(text: Any) -> Any:
+    """`json.loads`, for text that anyone may have written.
+
+    Raises:
+        ValueError: for whatever reason it is not read: no JSON, nested too deep, a number of thousands of digits.
+    """
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        raise
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ValueError(f"not JSON that can be read ({_first_line(error)[:80]})") from error
 
 
 def truth_of(row: dict, where: str) -> dict:
@@ -56,10 +73,10 @@ def truth_of(row: dict, where: str) -> dict:
     Raises:
         ValueError: it is not the JSON object we write; names the row by `where`.
     """
-    text: Any = (row.get("reward_model") or {}).get("ground_truth")
+    reward = row.get("reward_model")
     try:
-        truth = json.loads(text)
-    except (TypeError, ValueError) as error:
+        truth = parse_json(reward.get("ground_truth") if isinstance(reward, dict) else None)
+    except ValueError as error:
         raise ValueError(f"{where}: reward_model.ground_truth is not a JSON string: re-run data_preprocess.") from error
     if not isinstance(truth, dict) or not isinstance(truth.get("labels"), dict):
         raise ValueError(f"{where}: reward_model.ground_truth has no `labels` object: re-run data_preprocess.")
@@ -68,7 +85,13 @@ def truth_of(row: dict, where: str) -> dict:
 
 def row_name(row: dict, index: int) -> str:
     """What to call a row in a message: its prompt_id, else its position."""
-    return str((row.get("extra_info") or {}).get("prompt_id") or f"row {index}")
+    return str(extra_info(row).get("prompt_id") or f"row {index}")
+
+
+def extra_info(row: dict) -> dict:
+    """The row's extra_info; {} where the file has none, or another type."""
+    info = row.get("extra_info")
+    return info if isinstance(info, dict) else {}
 
 
 def _finite(value: Any) -> Any:
@@ -79,22 +102,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(inner) for inner in value]
     return value
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        # mkstemp makes files private; a result is meant to be read like any other file here.
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def _first_line(error: BaseException) -> str:

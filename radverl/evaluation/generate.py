@@ -12,6 +12,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from radverl.evaluation.files import extra_info
+
 IMAGE_TAG = "<image>"
 
 
@@ -70,7 +72,13 @@ def generate_reports(
         conversations = [chat_messages(rows[i]) for i in batch]
         # One list per row: the flat form of a batch is ambiguous to some processors when image counts differ.
         images = [_images_for(rows, i, images_from[i] if images_from is not None else i) for i in batch]
-        reports += _generate_batch(processor, model, conversations, images, max_new_tokens, temperature)
+        try:
+            reports += _generate_batch(processor, model, conversations, images, max_new_tokens, temperature)
+        except RuntimeError:  # out of memory, mostly: no fault of the rows
+            raise
+        except Exception as error:  # a processor raises anything on what it cannot read
+            names = f"{_name(rows[batch[0]])} to {_name(rows[batch[-1]])}"
+            raise ValueError(f"{names}: the model cannot read these rows ({_first_line(error)}).") from error
     return reports
 
 
@@ -137,21 +145,27 @@ def load_model(model_dir: str | Path, device: str = "auto") -> tuple[Any, Any]:
     return processor, model
 
 
-def chat_messages(row: dict) -> list[dict]:
+def chat_messages(row: dict, where: str | None = None) -> list[dict]:
     """The prompt with every "<image>" tag turned into an image slot, as chat templates of transformers expect.
 
     Raises:
-        ValueError: the number of tags differs from the number of images.
+        ValueError: the prompt is no list of {role, content} with plain text, or the number of tags differs from the
+            number of images; names the row, by `where` if given.
     """
-    tags = sum(str(message["content"]).count(IMAGE_TAG) for message in row["prompt"])
-    held = len(row.get("images") or [])
+    prompt, where = row["prompt"], where or _name(row)
+    if not isinstance(prompt, list) or not prompt or not all(_is_turn(message) for message in prompt):
+        raise ValueError(f"{where}: its prompt is no list of role and text: re-run data_preprocess.")
+    images = row.get("images") or []
+    if not isinstance(images, list):
+        raise ValueError(f"{where}: its images are no list: re-run data_preprocess.")
+    tags, held = sum(message["content"].count(IMAGE_TAG) for message in prompt), len(images)
     if tags != held:
         raise ValueError(
-            f"{_name(row)}: its prompt has {tags} {IMAGE_TAG} tag(s) and {held} image(s): they must agree, re-run "
+            f"{where}: its prompt has {tags} {IMAGE_TAG} tag(s) and {held} image(s): they must agree, re-run "
             "data_preprocess."
         )
     messages = []
-    for message in row["prompt"]:
+    for message in prompt:
         parts = [part for part in re.split(f"({IMAGE_TAG})", message["content"]) if part]
         slots = [{"type": "image"} if part == IMAGE_TAG else {"type": "text", "text": part} for part in parts]
         messages.append({"role": message["role"], "content": slots})
@@ -166,6 +180,8 @@ def open_image(image: dict, where: str = "image") -> Any:
     """
     from PIL import Image
 
+    from data_preprocess.core.images import DECODE_ERRORS
+
     path, data = image.get("image"), image.get("bytes")
     if path is None and data is None:
         raise ValueError(f"{where}: the image has neither a path nor bytes: re-run data_preprocess.")
@@ -174,7 +190,7 @@ def open_image(image: dict, where: str = "image") -> Any:
     try:
         with Image.open(BytesIO(data) if data is not None else source) as picture:
             return picture.convert("RGB")
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except (*DECODE_ERRORS, Image.DecompressionBombError) as error:
         shown = f'"{source}"' if data is None else f"of {len(data)} bytes"
         raise ValueError(f"{where}: the image {shown} cannot be read ({_first_line(error)}).") from error
 
@@ -228,7 +244,11 @@ def _is_sharded(folder: Path) -> bool:
 
 
 def _name(row: dict) -> str:
-    return str((row.get("extra_info") or {}).get("prompt_id") or "a row")
+    return str(extra_info(row).get("prompt_id") or "a row")
+
+
+def _is_turn(message: Any) -> bool:
+    return isinstance(message, dict) and isinstance(message.get("content"), str) and bool(message.get("role"))
 
 
 def _first_line(error: BaseException) -> str:

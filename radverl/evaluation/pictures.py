@@ -7,9 +7,11 @@ texts can meet. A colour never stands alone: every coloured label also carries a
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from data_preprocess.core.skiplog import write_bytes
 from radverl.evaluation.files import row_name, truth_of
 from radverl.evaluation.generate import open_image
 from radverl.evaluation.verl_log import Record, read_log
@@ -292,7 +294,7 @@ def _figure(width: float, height: float) -> Any:
 
 
 def _save(figure: Any, out_png: str | Path, dpi: int) -> None:
-    path = Path(out_png)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    drawn = BytesIO()  # whole before it gets its name
     # The default metadata names the matplotlib version; without it equal pictures are equal bytes.
-    figure.savefig(path, dpi=dpi, format="png", metadata={"Software": None})
+    figure.savefig(drawn, dpi=dpi, format="png", metadata={"Software": None})
+    write_bytes(out_png, drawn.getvalue())

@@ -4,7 +4,17 @@ import argparse
 import sys
 from pathlib import Path
 
+from data_preprocess.core.outputs import output_file
 from radverl.evaluation.verl_log import merge, read_log, rollout_rates
+
+
+def parse_run(item: str) -> tuple[str, str, str]:
+    """Name, log and rollout folder of "[NAME=]LOG[:ROLLOUTS]"; paths may themselves hold "=" and ":"."""
+    name, sign, paths = item.partition("=")
+    if not sign or "/" in name or Path(item).is_file():
+        name, paths = "", item
+    log, sign, rollouts = paths.rpartition(":")
+    return (name, paths, "") if not sign or Path(paths).is_file() else (name, log, rollouts)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -27,9 +37,9 @@ def main(argv: list[str] | None = None) -> int:
 
     try:
         runs = {}
+        output_file(args.out)
         for item in args.run:
-            name, _, paths = item.rpartition("=")
-            log, _, rollouts = paths.partition(":")
+            name, log, rollouts = parse_run(item)
             name = name or Path(log).parent.name
             if name in runs:
                 raise ValueError(f"two runs are called {name!r}; name them NAME=LOG.")

@@ -14,9 +14,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from radverl.evaluation.files import read_parquet, row_name, truth_of, write_json, write_jsonl
-from radverl.evaluation.generate import chat_messages, generate_reports, open_image
+from data_preprocess.core.outputs import output_file
+from radverl.datacheck.messages import check_messages
+from radverl.datacheck.pictures import PictureCheck
+from radverl.evaluation.files import extra_info, read_parquet, row_name, truth_of, write_json, write_jsonl
+from radverl.evaluation.generate import chat_messages, generate_reports
 from radverl.evaluation.metrics import bootstrap_intervals, derangement, label_metrics, mean_facts, mean_interval
+from radverl.rewards.facts import true_labels as labels_of
 
 HEADLINES = ("macro_precision", "macro_recall", "macro_f1", "macro_f1_present", "labels_present")
 MICRO = ("micro_precision", "micro_recall", "micro_f1")
@@ -58,15 +62,21 @@ def evaluate(
         over subjects. Values that were not measured are None.
     Raises:
         ModelError: the model folder is unusable.
-        ValueError: the Parquet file is unusable, has no usable row, or a blind run has fewer than two.
+        ValueError: the Parquet file is unusable, has no usable row, a blind run has fewer than two, or `out` cannot
+            be written; all before a report is generated.
     """
     if truth not in ("labels", "report"):
         raise ValueError(f"truth={truth!r} is unknown: use labels or report.")
     if limit is not None and limit < 1:
         raise ValueError(f"limit={limit}: it must be at least 1.")
+    if seed < 0:
+        raise ValueError(f"seed={seed}: use 0 or a positive number.")
+    if out is not None and output_file(out).resolve() == Path(parquet).resolve():
+        raise ValueError(f"--out {out} is the data file itself: name another.")
     started = time.monotonic()
-    rows, truths, skipped = _usable_rows(parquet, limit)
-    subjects = [_subject(row, i) for i, row in enumerate(rows)]
+    rows, truths, positions, skipped = _usable_rows(parquet, limit, truth)
+    subjects = [str(extra_info(r).get("subject_id") or f"row {i}") for r, i in zip(rows, positions, strict=True)]
+    names = [row_name(row, position) for row, position in zip(rows, positions, strict=True)]
     donors = derangement(len(rows), seed, subjects) if blind else None
     options: dict[str, Any] = {
         "max_new_tokens": max_new_tokens,
@@ -103,16 +113,17 @@ def evaluate(
     facts_ci = mean_interval([v for v, _ in judged], clusters=[s for _, s in judged], seed=seed) if judged else None
     records = [
         {
-            "prompt_id": row_name(row, i),
+            "row": positions[i],
+            "prompt_id": names[i],
             "prediction": predictions[i],
             "prediction_blind": predictions_blind[i] if predictions_blind is not None else None,
-            "blind_images_of": row_name(rows[donors[i]], donors[i]) if donors is not None else None,
+            "blind_images_of": names[donors[i]] if donors is not None else None,
             "reference": truths[i].get("report", ""),
             "facts": None if facts_rows[i]["failed"] else facts_rows[i]["score"],
             "labels": labels[i],
             "labels_true": true_labels[i],
         }
-        for i, row in enumerate(rows)
+        for i in range(len(rows))
     ]
     result: dict[str, Any] = {
         "model": str(model_dir),
@@ -212,34 +223,41 @@ def summary(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _usable_rows(parquet: str | Path, limit: int | None) -> tuple[list[dict], list[dict], Counter[str]]:
-    """Rows whose truth, prompt and images can be read, their truths, and the others counted by reason."""
+def _usable_rows(
+    parquet: str | Path, limit: int | None, truth_from: str
+) -> tuple[list[dict], list[dict], list[int], Counter[str]]:
+    """Rows that can be evaluated, their truths, their positions in the file, and the others counted by reason."""
     rows: list[dict] = []
     truths: list[dict] = []
+    positions: list[int] = []
     skipped: Counter[str] = Counter()
     first_detail = ""
+    pictures = PictureCheck()
     for index, row in enumerate(read_parquet(parquet)):
         if limit is not None and len(rows) == limit:
             break
+        name = row_name(row, index)
         reason = "ground truth unreadable"
         try:
-            truth = truth_of(row, row_name(row, index))
+            truth = truth_of(row, name)
+            labels_of(truth, {"prompt_id": name})
+            if truth_from == "report" and not (isinstance(truth.get("report"), str) and truth["report"].strip()):
+                raise ValueError(f"{name}: reward_model.ground_truth has no report to take labels from.")
             reason = "prompt and images disagree"
-            chat_messages(row)
-            reason = "image unreadable"
-            for image in row["images"] or []:
-                open_image(image, row_name(row, index))
+            chat_messages(row, name)
+            found = list(check_messages(row["prompt"], row["images"] or [], "rl", set()))
+            found += [f for image in row["images"] or [] for f in pictures.check(image, "rl")[0]]
+            for severity, kind, message in found:
+                if severity == "error" or kind == "image not checked":
+                    reason = kind
+                    raise ValueError(f"{name}: {message}")
         except ValueError as error:
             skipped[reason] += 1
             first_detail = first_detail or str(error)
             continue
         rows.append(row)
         truths.append(truth)
+        positions.append(index)
     if not rows:
         raise ValueError(f"{parquet} has no usable row. {first_detail}".strip())
-    return rows, truths, skipped
-
-
-def _subject(row: dict, index: int) -> str:
-    # A row without a subject stands for itself; a shared empty key would tie all such rows together.
-    return str((row.get("extra_info") or {}).get("subject_id") or f"row {index}")
+    return rows, truths, positions, skipped

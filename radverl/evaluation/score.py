@@ -12,9 +12,7 @@ A row that cannot be scored is skipped and counted by reason; a row whose judge 
 
 import argparse
 import asyncio
-import csv
 import inspect
-import io
 import json
 import math
 import sys
@@ -23,7 +21,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from radverl.evaluation.files import write_jsonl
+from data_preprocess.core.outputs import output_file
+from data_preprocess.core.tabular import MalformedRow, read_table
+from radverl.evaluation.files import parse_json, write_jsonl
 from radverl.labels import CHEXPERT_14, normalise_labels
 from radverl.rewards import load
 
@@ -34,10 +34,10 @@ REFUSED = "the reward refused the row"
 
 
 def read_rows(path: str | Path) -> list[dict]:
-    """Rows of a .csv, .jsonl or .json (lines) file; a line that is not a JSON object becomes {"error": reason}.
+    """Rows of a .csv, .jsonl or .json (lines) file; a line that cannot be parsed becomes {"error": reason}.
 
     Raises:
-        ValueError: no such file, another ending, not UTF-8, or no row at all.
+        ValueError: no such file, another ending, not UTF-8, a CSV that cannot be parsed, or no row at all.
     """
     path = Path(path)
     if not path.is_file():
@@ -50,8 +50,11 @@ def read_rows(path: str | Path) -> list[dict]:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text (byte {error.start}): save it as UTF-8.") from error
     if path.suffix.lower() == ".csv":
-        csv.field_size_limit(16 * 1024 * 1024)
-        rows: list[dict] = [_csv_row(row) for row in csv.DictReader(io.StringIO(text, newline=""))]
+        columns, table = read_table(path)
+        if not set(PREDICTION_KEYS) & set(columns):
+            raise ValueError(f"{path} has no column prediction or output: its columns are {', '.join(columns)}.")
+        malformed = {"error": "a CSV row has more or fewer fields than the header"}
+        rows = [malformed if isinstance(row, MalformedRow) else _csv_row(row) for row in table]
     else:
         # Not splitlines(): a report may hold U+2028, which is no line end in JSON.
         rows = [_json_row(line) for line in text.split("\n") if line.strip()]
@@ -69,18 +72,30 @@ def ground_truth(row: dict) -> tuple[str, bool]:
     for key in TRUTH_KEYS:
         if row.get(key):
             return (row[key] if isinstance(row[key], str) else json.dumps(row[key])), False
-    reference, labels = row.get("reference") or "", row.get("labels")
+    reference, labels = row.get("reference"), row.get("labels")
+    if reference is None or (isinstance(reference, float) and math.isnan(reference)):
+        reference = ""
+    if not isinstance(reference, str):
+        raise ValueError("the reference is not text")
     if isinstance(labels, str) and labels.strip():
-        labels = json.loads(labels)
+        try:
+            labels = parse_json(labels)
+        except ValueError as error:
+            raise ValueError("a field is not JSON") from error
     if not reference and not labels:
         raise ValueError("no reference, labels or ground_truth")
     if labels and not isinstance(labels, dict):
         raise ValueError("labels are not an object of label names and values")
-    from radverl.chexpert import label_report
+    from radverl.chexpert import has_clinical_content, label_report
     from radverl.text import split_sections
 
     sections = split_sections(reference) if reference else {}
-    known = normalise_labels(labels) if labels else label_report(reference)
+    if not labels and not has_clinical_content(reference):
+        raise ValueError("the reference says nothing about a chest image")
+    try:
+        known = normalise_labels(labels) if labels else label_report(reference)
+    except OverflowError as error:
+        raise ValueError("a label has a value of hundreds of digits") from error
     truth = {
         "findings": sections.get("findings", ""),
         "impression": sections.get("impression", ""),
@@ -104,16 +119,17 @@ def score_rows(rows: Iterable[dict], reward: str, **settings: Any) -> tuple[dict
         "labels_from_reference", "mean": score or None, "components": {name: mean}}; means leave failed rows out.
         A result is the reward's dict with "row" before it, or {"row", "skipped": reason} and perhaps "detail".
     Raises:
-        ValueError: an unknown reward or setting.
+        ValueError: an unknown reward or setting, or a setting that the reward refuses.
     """
-    compute = load(reward).compute_score
+    module = load(reward)
+    compute = module.compute_score
     # Only named parameters are settings: a reward's **keywords are there for what verl passes.
     parameters = inspect.signature(compute).parameters.values()
     known = [p.name for p in parameters if p.name not in SAMPLE_ARGUMENTS and p.kind is not p.VAR_KEYWORD]
     for name in settings:
         if name not in known:
             raise ValueError(f"reward {reward} has no setting {name!r}: use one of {', '.join(known) or '(none)'}.")
-    results, from_reference = asyncio.run(_score_all(list(rows), compute, settings))
+    results, from_reference = asyncio.run(_score_all(list(rows), compute, module.GOLD, settings))
     scored = [result for result in results if "skipped" not in result]
     good = [result for result in scored if not result["failed"]]
     components: dict[str, list[float]] = {}
@@ -149,6 +165,8 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         settings = dict(_setting(text) for text in args.set)
+        if args.out and Path(output_file(args.out)).resolve() == Path(args.input).resolve():
+            raise ValueError(f"--out {args.out} is the input itself: name another file.")
         summary, results = score_rows(read_rows(args.input), args.reward, **settings)
         if args.out:
             write_jsonl(args.out, results)
@@ -162,7 +180,16 @@ def main(argv: list[str] | None = None) -> int:
     return 0 if summary["scored"] else 1
 
 
-async def _score_all(rows: list[dict], compute: Callable[..., Any], settings: dict) -> tuple[list[dict], int]:
+async def _score_all(
+    rows: list[dict], compute: Callable[..., Any], gold: tuple[str, str], settings: dict
+) -> tuple[list[dict], int]:
+    # A setting that the reward refuses is no fault of a row: the reward's own example would be refused as well.
+    try:
+        example = compute("file", *gold, None, **settings)
+        if inspect.isawaitable(example):
+            await example
+    except (TypeError, NotImplementedError) as error:
+        raise ValueError(f"the reward refuses these settings ({error}).") from error
     results: list[dict] = []
     from_reference = 0
     for index, row in enumerate(rows):
@@ -174,9 +201,7 @@ async def _score_all(rows: list[dict], compute: Callable[..., Any], settings: di
                 raise ValueError("no prediction")
             truth, labelled = ground_truth(row)
         except ValueError as error:
-            # json's errors name a position, which would give every row a reason of its own.
-            reason = "a field is not JSON" if isinstance(error, json.JSONDecodeError) else str(error)
-            results.append({"row": index, "skipped": reason})
+            results.append({"row": index, "skipped": str(error)})
             continue
         try:
             result = compute(str(row.get("data_source") or "file"), prediction, truth, None, **settings)
@@ -189,8 +214,8 @@ async def _score_all(rows: list[dict], compute: Callable[..., Any], settings: di
 
 def _json_row(line: str) -> dict:
     try:
-        row = json.loads(line)
-    except json.JSONDecodeError:
+        row = parse_json(line)
+    except ValueError:
         return {"error": "the line is not JSON"}
     return row if isinstance(row, dict) else {"error": "the line is not a JSON object"}
 
@@ -206,8 +231,8 @@ def _setting(text: str) -> tuple[str, Any]:
     if not name or not sign:
         raise ValueError(f"--set {text!r} is not NAME=VALUE.")
     try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:
+        return name, parse_json(value)
+    except ValueError:
         return name, value
 
 

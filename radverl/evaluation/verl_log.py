@@ -15,12 +15,16 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
+
+from radverl.evaluation.files import parse_json
 
 Record = dict[str, float]
 
 # "step:" after a tqdm bar or Ray's "(TaskRunner pid=1)" is the start of a record, "training/global_step:" is not.
-_CONSOLE = re.compile(r"(?<![\w/@-])step:(\d+) - (.*)")
+_CONSOLE = re.compile(r"(?<![\w/@-])step:(\d{1,15}) - (.*)")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+LARGEST = 1e30  # beyond it a number is no metric, and no plot can hold it
 _NUMBER = re.compile(r"(?:np\.\w+\()?([+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|inf|nan))\b")
 
 
@@ -57,10 +61,10 @@ def parse_line(line: str) -> Record | None:
     """The record of one line of either logger, None where the line is something else."""
     if line.startswith("{"):
         try:
-            entry = json.loads(line)
-        except json.JSONDecodeError:
+            entry = parse_json(line)
+        except ValueError:
             return None
-        if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
+        if not isinstance(entry, dict) or not _is_step(entry.get("step")):
             return None
         # A flat record is what `merge` gives; anyone may have saved one.
         values = entry["data"] if isinstance(entry.get("data"), dict) else entry
@@ -86,17 +90,17 @@ def rollout_rates(dump_dir: str | Path) -> list[Record]:
         ValueError: no such folder, no <step>.jsonl in it, or a line that is no rollout.
     """
     folder = Path(dump_dir)
-    files = sorted((int(file.stem), file) for file in folder.glob("*.jsonl") if file.stem.isdigit())
+    files = sorted((int(file.stem), file) for file in folder.glob("*.jsonl") if re.fullmatch(r"[0-9]{1,15}", file.stem))
     if not files:
         raise ValueError(f"{folder} holds no rollout dump: set trainer.rollout_data_dir and give that folder.")
     records = []
     for step, file in files:
         # Not splitlines(): a report may hold U+2028, which is no line end in JSON.
-        lines = [line for line in file.read_text(encoding="utf-8").split("\n") if line.strip()]
         try:
-            rollouts = [json.loads(line) for line in lines]
+            lines = [line for line in file.read_text(encoding="utf-8").split("\n") if line.strip()]
+            rollouts = [parse_json(line) for line in lines]
             records.append({"step": step, **group_rates(rollouts)})
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(f"{file} is no rollout dump of verl ({error}): is the run still writing it?") from error
     return records
 
@@ -110,7 +114,7 @@ def group_rates(rollouts: Sequence[dict]) -> Record:
 
     Returns:
         {"rollouts", "groups", "left_out", "reward_mean", "zero_reward_rate" (share of rollouts with reward exactly 0),
-        "all_zero_groups" (share of groups with z = 1)}; shares are 0 for an empty step.
+        "all_zero_groups" (share of groups with z = 1)}; only the first three where no rollout has a reward.
     """
     last: dict[tuple[str, str], tuple[int, float | None]] = {}
     left_out: Counter[str] = Counter()
@@ -132,15 +136,17 @@ def group_rates(rollouts: Sequence[dict]) -> Record:
             left_out["failed"] += 1
         else:
             groups.setdefault(group, []).append(score)
+    counts: Record = {"left_out": left_out.total(), "groups": len(groups)}
     scores = [score for group_scores in groups.values() for score in group_scores]
+    counts["rollouts"] = len(scores)
+    if not scores:
+        return counts
     all_zero = sum(not any(group_scores) for group_scores in groups.values())
     return {
-        "rollouts": len(scores),
-        "groups": len(groups),
-        "left_out": left_out.total(),
-        "reward_mean": sum(scores) / max(len(scores), 1),
-        "zero_reward_rate": scores.count(0.0) / max(len(scores), 1),
-        "all_zero_groups": all_zero / max(len(groups), 1),
+        **counts,
+        "reward_mean": sum(scores) / len(scores),
+        "zero_reward_rate": scores.count(0.0) / len(scores),
+        "all_zero_groups": all_zero / len(groups),
     }
 
 
@@ -157,5 +163,9 @@ def _finite(values: dict) -> Record:
     return {
         str(key): float(value)
         for key, value in values.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST  # NaN is not
     }
+
+
+def _is_step(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**15

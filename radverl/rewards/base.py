@@ -40,7 +40,7 @@ def check_keywords(extra: Mapping[str, Any], where: str) -> None:
 
 def row_name(extra_info: Mapping[str, Any] | None) -> str:
     """How errors name a row: its `prompt_id`, else its index, else "row ?"."""
-    info = extra_info or {}
+    info = extra_info if isinstance(extra_info, Mapping) else {}
     if info.get("prompt_id") is not None:
         return f"row {info['prompt_id']}"
     return f"row {info['index']}" if info.get("index") is not None else "row ?"
@@ -56,7 +56,7 @@ def read_ground_truth(ground_truth: Any, extra_info: Mapping[str, Any] | None) -
         return dict(ground_truth)
     try:
         value = json.loads(ground_truth)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(
             f"{row_name(extra_info)}: ground_truth is not JSON ({error}); rebuild the data set."
         ) from error

@@ -85,11 +85,7 @@ def compute_score(
         TypeError: an unknown keyword.
     """
     check_keywords(verl_keywords, "facts reward")
-    if beta <= 0 or contradiction_fp not in get_args(ContradictionFp):
-        raise ValueError(
-            f"facts reward: beta {beta} must be > 0 and contradiction_fp {contradiction_fp!r} one of "
-            f"{', '.join(get_args(ContradictionFp))}."
-        )
+    _check_settings(beta, xi, contradiction_fp, judge)
     raw = true_labels(ground_truth, extra_info)
     truth = apply_uncertain(raw, uncertain)
     judging = get_judge(judge, uncertain) if isinstance(judge, str) else judge
@@ -134,7 +130,7 @@ def true_labels(ground_truth: str | Mapping[str, Any], extra_info: Mapping[str, 
     if labels and any(value is not None for value in labels.values()):
         try:
             return normalise_labels(labels)
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             raise ValueError(f"{row_name(extra_info)}: {error}") from error
     text = truth.get("report") or "\n\n".join(str(truth[k]) for k in ("findings", "impression") if truth.get(k))
     if not str(text).strip():
@@ -164,6 +160,17 @@ def count_labels(
         if state == CONTRADICTED:
             fp += contradiction_fp == "always" or (contradiction_fp == "gt_positive" and positive)
     return {"tp": tp, "fp": fp, "fn": fn, "n_predicted": predicted, "contradictions": contradictions}
+
+
+def _check_settings(beta: Any, xi: Any, contradiction_fp: Any, judge: Any) -> None:
+    for name, value, highest in (("beta", beta, 1e6), ("xi", xi, 1.0)):  # eq. 15 squares beta
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= highest:  # NaN too
+            raise ValueError(f"facts reward: {name} is {value!r:.40}; use a number above 0 and up to {highest:g}.")
+    if contradiction_fp not in get_args(ContradictionFp):
+        known = ", ".join(get_args(ContradictionFp))
+        raise ValueError(f"facts reward: contradiction_fp is {contradiction_fp!r}; use one of {known}.")
+    if not isinstance(judge, str) and not callable(getattr(judge, "states", None)):
+        raise ValueError(f'facts reward: judge is {judge!r}; use "rules" or an object with the Judge interface.')
 
 
 def _unscored(raw: Labels, truth: Labels, uncertain: UncertainPolicy) -> frozenset[str]:

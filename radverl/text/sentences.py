@@ -16,7 +16,7 @@ _NEW_LINE_START = re.compile(r"[ \t]*(?:[A-Z][a-z]+|A|AP|PA|ET|NG)\b")
 _OPEN_END = re.compile(
     r"(?:,|\b(?:a|an|the|of|in|on|at|to|and|or|with|without|no|is|are|by|for|from|right|left|dr))\s*$", re.I
 )
-_GLUED = re.compile(r"(?<=[a-z)\]])([.?!])(?=[A-Z][a-z])")
+_GLUED = re.compile(r"(?<=[a-z)\]])([.?!])(?=[A-Z][a-z]|\d{1,2}[.)] ?[A-Z][a-z])")
 _STOP = re.compile(r"[.?!]+[\"')\]]*(?=\s|$)")
 _ABBREVIATION = re.compile(
     r"(?:^|[\s(])(?:dr|mr|mrs|ms|vs|st|fig|approx|pt|prof|jr|sr|inc|resp|est|cf|ca|incl|e\.g|i\.e|a\.m|p\.m|s\.p|h\.o)\.$",
