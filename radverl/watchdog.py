@@ -27,7 +27,7 @@ import psutil
 GRACE_SECONDS = 20.0  # a run that ends by itself is gone well before; a hang is ended well within a minute
 SCAN_SECONDS = 1.0
 TERM_SECONDS = 5.0
-MEMORY_SECONDS = 10.0  # adding up the memory of a run takes some .4 s, too long for every scan
+MEMORY_SECONDS = 10.0  # reading the memory maps of all processes takes some .5 s, too long for every scan
 # Process titles of what a verl run cannot lose. Ray names actors "ray::Class" or "ray::Class.method".
 CRITICAL = re.compile(
     r"ray::\w*(WorkerDict|ActorRolloutRef|HttpServer|TaskRunner|AgentLoopWorker|RewardLoopWorker"
@@ -59,10 +59,10 @@ class Run:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self.child = subprocess.Popen(command, start_new_session=True, preexec_fn=_die_with_parent)
 
-    def scan(self) -> None:
-        """Record the living processes of the run, their memory and their shared-memory segments."""
+    def scan(self, read_memory: bool = False) -> None:
+        """Record the living processes of the run and, when asked or due, their memory and shared-memory segments."""
         now = time.monotonic()
-        read_memory = now - self.memory_read > MEMORY_SECONDS
+        read_memory = read_memory or now - self.memory_read > MEMORY_SECONDS
         resident = 0
         for process in psutil.Process().children(recursive=True):
             try:
@@ -70,8 +70,9 @@ class Run:
                     continue
                 key = (process.pid, process.create_time())
                 title = " ".join(process.cmdline()) or process.name()
-                self.shm_ours |= _shm_mapped_by(process.pid) - self.shm_before
-                resident += _proportional_bytes(process.pid) if read_memory else 0
+                if read_memory:
+                    self.shm_ours |= _shm_mapped_by(process.pid) - self.shm_before
+                    resident += _proportional_bytes(process.pid)
             except (psutil.Error, OSError):
                 continue  # it ended while we looked
             self.seen[key] = Seen(title, process, now)
@@ -87,6 +88,7 @@ class Run:
 
     def end(self) -> None:
         """Leave no process and no shared-memory segment of the run behind."""
+        self.scan(read_memory=True)
         alive = [s.process for s in self.seen.values() if s.process.is_running()]
         for process in alive:
             _signal(process, signal.SIGTERM)

@@ -1,6 +1,7 @@
 """The summary of a run says what its files say, and refuses a run that is not there."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -77,8 +78,6 @@ def test_a_missing_file_is_named(tmp_path: Path, capsys) -> None:
 
 
 def test_a_training_without_a_step_is_said_to_be_one(run: Path, tmp_path: Path) -> None:
-    import shutil
-
     copy = tmp_path / "copy"
     shutil.copytree(run, copy)
     (copy / "rl/metrics.jsonl").write_text('{"step": 0, "data": {"val": 1.0}}\n')
@@ -87,3 +86,45 @@ def test_a_training_without_a_step_is_said_to_be_one(run: Path, tmp_path: Path) 
     (copy / "rl/rollouts/0.jsonl").write_text('{"input": "x", "output": "y", "gts": "{}", "score": 0.0, "step": 0}\n')
     with pytest.raises(ValueError, match="no training step"):
         summarise(copy, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("stats.json", "[]", "stats.json has no seconds"),
+        ("stats.json", '{"seconds": null, "peak_rss_gb": 1}', "stats.json has no seconds"),
+        ("before.json", '{"facts": 1}', "before.json has no n"),
+        ("after.json", "{", "after.json cannot be read"),
+        ("before.predictions.jsonl", "x\n", "before.predictions.jsonl cannot be read"),
+        ("before.predictions.jsonl", '{"prediction": "x"}\n', "not written by this version"),
+        ("before.predictions.jsonl", "", "no study was scored both times"),
+    ],
+)
+def test_a_damaged_file_is_named(run: Path, tmp_path: Path, name: str, content: str, words: str, capsys) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    (copy / name).write_text(content)
+    assert main(["--run", str(copy), "--data", str(run / "data/train.parquet")]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+
+
+def test_studies_are_matched_by_their_row_although_some_were_skipped(run: Path, tmp_path: Path, monkeypatch) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    for name in ("before", "after"):
+        path = copy / f"{name}.predictions.jsonl"
+        kept = "\n".join(path.read_text().split("\n")[2:])  # as if the evaluation could not use the first two rows
+        path.write_text(kept.replace("No effusion.", "No\u2028effusion.") if name == "before" else kept)
+    drawn: list[tuple[dict, str]] = []
+
+    def note(rows: list[dict], before: list[str], after: list[str], *_: object) -> None:
+        drawn.extend(zip(rows, after, strict=True))
+        assert before == ["No\u2028effusion."] * len(rows)
+
+    monkeypatch.setattr("radverl.evaluation.pictures.samples", note)
+    assert main(["--run", str(copy), "--data", str(run / "data/train.parquet")]) == 0
+    assert len(drawn) == 4
+    for row, report in drawn:
+        assert json.loads(row["reward_model"]["ground_truth"])["report"] == report

@@ -56,3 +56,19 @@ def test_the_stable_names_of_this_release_can_be_imported() -> None:
     assert all(map(callable, (label_report, compute_score, f_beta, split_sections, split_sentences)))
     assert callable(remove_prior_references)
     assert len(CHEXPERT_14) == 14
+
+
+def test_an_interrupted_command_says_so_without_a_traceback(monkeypatch, capsys) -> None:
+    def stop(argv: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("radverl.evaluation.score.main", stop)
+    assert main(["score"]) == 130
+    assert capsys.readouterr().err == "radverl score: interrupted; run it again to finish.\n"
+
+
+def test_a_reader_that_goes_away_gets_no_traceback() -> None:
+    command = f"{sys.executable} -m radverl.cli data --help | true"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr

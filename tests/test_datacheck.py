@@ -370,3 +370,34 @@ def test_no_ground_truth_makes_it_crash(truth: Any, extra: Row) -> None:
         assert severity in ("error", "warning")
         assert kind
         assert message
+
+
+@pytest.mark.parametrize(
+    ("text", "severity", "kind"),
+    [
+        ("<image> <video> x", "error", "media placeholder"),
+        ("<image> <|image_pad|> x", "error", "special token"),
+        ("<image> <|im_end|> x", "warning", "special token"),
+        (None, "error", "no messages"),
+    ],
+)
+def test_prompts_that_verl_would_drop_are_named_without_a_model(
+    make: Callable[..., Row], write: Write, text: str | None, severity: str, kind: str
+) -> None:
+    report = check_parquet(write([make(0), at(make(1), "prompt", 0, "content", value=text)]))
+    assert [(p.row, p.severity, p.kind) for p in report.problems] == [(1, severity, kind)]
+
+
+def test_a_file_with_videos_may_say_so(make: Callable[..., Row], write: Write) -> None:
+    row = at(make(0), "prompt", 0, "content", value="<image> <video> x") | {"videos": ["x.mp4"]}
+    assert not [p for p in check_parquet(write([row])).problems if p.kind == "media placeholder"]
+
+
+def test_a_truth_without_a_fact_is_a_warning(make: Callable[..., Row], write: Write) -> None:
+    rows = [make(0, truth={"findings": "See dictation.", "report": "Findings: See dictation."})]
+    assert [p.kind for p in check_parquet(write(rows)).problems] == ["nothing to compare"]
+
+
+def test_a_comparison_with_nothing_is_no_clean_bill(make: Callable[..., Row], write: Write) -> None:
+    sft = write([sft_row(make(1), "No effusion.")], "sft.parquet")
+    assert [p.kind for p in check_parquet(write([make(0)]), other=sft).problems] == ["not compared"]

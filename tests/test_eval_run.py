@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
@@ -208,3 +209,61 @@ def test_settings_that_make_no_sense(parquet, tmp_path):
         evaluate("m", parquet, truth="guess", generate=guessing)
     with pytest.raises(ValueError, match="at least 2"):
         evaluate("m", parquet, limit=1, blind=True, generate=guessing)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "reason"),
+    [
+        (("prompt",), "<image>text", "prompt and images disagree"),
+        (("prompt", 0, "content"), None, "prompt and images disagree"),
+        (("prompt", 0, "content"), "<image> <|image_pad|>", "special token"),
+        (("images",), 5, "prompt and images disagree"),
+        (("images",), ["/nowhere.png"], "image missing"),
+        (("images",), [{"image": "http://x/y.png"}], "image not checked"),
+        (("reward_model",), "text", "ground truth unreadable"),
+        (("reward_model", "ground_truth"), "[" * 100_000, "ground truth unreadable"),
+        (("reward_model", "ground_truth"), '{"labels": {"Oedema": 1}}', "ground truth unreadable"),
+        (("reward_model", "ground_truth"), '{"labels": {}}', "ground truth unreadable"),
+    ],
+)
+def test_files_of_others_are_refused_row_by_row(tmp_path, path, value, reason):
+    rows = make_rows(tmp_path, 2)
+    for row in rows:
+        inner = row
+        for key in path[:-1]:
+            inner = inner[key]
+        inner[path[-1]] = value
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "x.parquet")
+    with pytest.raises(ValueError, match=r"no usable row\. .*toy/test/0"):
+        evaluate("m", tmp_path / "x.parquet", generate=guessing)
+
+
+def test_a_file_without_extra_info_is_measured(tmp_path):
+    pq.write_table(
+        pa.Table.from_pylist([row | {"extra_info": "x"} for row in make_rows(tmp_path, 3)]), tmp_path / "x.parquet"
+    )
+    assert [e["prompt_id"] for e in evaluate("m", tmp_path / "x.parquet", generate=guessing)["examples"]] == [
+        "row 0", "row 1", "row 2",
+    ]  # fmt: skip
+
+
+def test_what_cannot_be_written_is_refused_before_generation(parquet, tmp_path):
+    def never(*_, **__):
+        raise AssertionError("generated for nothing")
+
+    for out, words in (
+        (tmp_path, "no name for a file"),
+        (parquet, "the data file itself"),
+        (parquet / "x", "is a file"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            evaluate("m", parquet, out=out, generate=never)
+    with pytest.raises(ValueError, match="seed"):
+        evaluate("m", parquet, seed=-1, generate=never)
+
+
+def test_records_keep_the_position_in_the_file(tmp_path):
+    rows = make_rows(tmp_path, 4)
+    (tmp_path / "1.png").unlink()
+    write_rows(tmp_path / "x.parquet", rows, kind="rl")
+    assert [e["row"] for e in evaluate("m", tmp_path / "x.parquet", generate=guessing)["examples"]] == [0, 2, 3]

@@ -1,8 +1,11 @@
 """What a person sees of a run, and that the log keeps all of it."""
 
 import io
+import signal
+import subprocess
+import sys
 
-from radverl.progress import relay
+from radverl.progress import main, relay
 
 STEP = (
     "\x1b[36m(TaskRunnerV1 pid=1)\x1b[0m step:{n} - critic/score/mean:0.4567 - timing_s/step:np.float64(4.21) - "
@@ -61,3 +64,37 @@ def test_a_line_that_is_not_utf8_ends_nothing(tmp_path) -> None:
     )
     assert b"step 2/2  loss 0.500" in run.stdout
     assert "broken" in log.read_text()
+
+
+def test_a_line_it_does_not_understand_does_not_stop_it() -> None:
+    odd = [
+        "step:1 - critic/score/mean:abc - timing_s/step:2.0\n",
+        "step:" + "9" * 5000 + " - a:1\n",
+        "\0\n",
+        "step:2 - x\n",
+    ]
+    log, out = io.StringIO(), io.StringIO()
+    relay(io.StringIO("".join(odd)), log, out, total=2)
+    assert log.getvalue() == "".join(odd)
+    assert "step 1/2  s/step 2.0" in out.getvalue()
+    assert "step 2/2" in out.getvalue()
+
+
+def test_a_log_that_cannot_be_written_exits_2(tmp_path, capsys) -> None:
+    assert main(["--log", str(tmp_path), "--steps", "3"]) == 2
+    assert capsys.readouterr().err.startswith("progress: --log")
+
+
+def test_ctrl_c_leaves_it_to_the_command_before_it(tmp_path) -> None:
+    command = [sys.executable, "-m", "radverl.progress", "--log", str(tmp_path / "log"), "--steps", "1"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin
+    process.stdin.write("Started a local Ray instance\n")
+    process.stdin.flush()
+    assert process.stdout
+    assert "Ray is up" in process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    process.stdin.write("last words\n")
+    process.stdin.close()
+    assert process.wait(20) == 0
+    assert (tmp_path / "log").read_text().endswith("last words\n")

@@ -255,3 +255,22 @@ def test_settings_are_checked():
     with pytest.raises(ValueError, match="ones, zeros or ignore"):
         compute_score("x", "Edema.", truth(Edema=1), uncertain="u")
     assert score("Edema.", truth(Edema=1), reward_router_address=None, reward_model_tokenizer=None) == 1.0
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [{"beta": v} for v in (0, -1, math.nan, math.inf, 1e200, True, None, "2")]
+    + [{"xi": v} for v in (0, math.nan, 2)]
+    + [{"judge": 5}, {"contradiction_fp": ["always"]}],
+)
+def test_a_setting_without_sense_is_refused_by_name(setting):
+    with pytest.raises(ValueError, match=next(iter(setting))):
+        compute_score("x", "No effusion.", '{"labels": {"Edema": 0}}', **setting)
+
+
+@pytest.mark.parametrize("truth_text", ["[" * 100_000, '{"labels": {"Edema": ' + "9" * 400 + "}}"])
+def test_json_that_python_cannot_hold_names_its_row(truth_text):
+    with pytest.raises(ValueError, match="row t/1"):
+        compute_score("x", "No effusion.", truth_text, {"prompt_id": "t/1"})
+    with pytest.raises(ValueError, match=r"row \?"):
+        compute_score("x", "No effusion.", truth_text, ["not a dict"])

@@ -172,3 +172,65 @@ def test_reference_is_cut_into_sections():
     assert labelled
     assert json.loads(truth)["impression"].strip() == "Cardiomegaly."
     assert set(json.loads(truth)["labels"]) == set(CHEXPERT_14)
+
+
+DEEP, DIGITS = "[" * 100_000, "9" * 5000
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"a":' * 100_000, "the line is not JSON"),
+        (f'{{"prediction": "x", "labels": {{"Edema": {DIGITS}}}}}', "the line is not JSON"),
+        (f'{{"prediction": "x", "labels": {{"Edema": {DIGITS[:400]}}}}}', "a label has a value of hundreds of digits"),
+        (json.dumps({"prediction": "x", "labels": DEEP}), "a field is not JSON"),
+        (json.dumps({"prediction": "x", "ground_truth": DEEP}), "the reward refused the row"),
+        (json.dumps({"prediction": "x", "reference": 5}), "the reference is not text"),
+        (json.dumps({"prediction": "x", "reference": [GOOD]}), "the reference is not text"),
+        (json.dumps({"prediction": GOOD, "reference": "pending"}), "the reference says nothing about a chest image"),
+    ],
+)
+def test_odd_lines_are_counted(tmp_path, line, reason):
+    path = write_jsonl(tmp_path / "x.jsonl", [line + "\n", {"prediction": GOOD, "labels": LABELS}])
+    summary, _ = score_rows(read_rows(path), "facts")
+    assert (summary["scored"], summary["skipped"]) == (1, {reason: 1})
+
+
+@pytest.mark.parametrize(
+    "setting", ["beta=abc", "beta=NaN", "beta=1e200", "beta=true", "beta=" + DIGITS, "xi=0", "judge=5", "judge=openai"]
+)
+def test_a_bad_setting_is_bad_input_and_no_fault_of_the_rows(tmp_path, setting, capsys):
+    path = write_jsonl(tmp_path / "x.jsonl", [{"prediction": GOOD, "labels": LABELS}])
+    assert main(["facts", "--input", str(path), "--set", setting]) == 2
+    error = capsys.readouterr().err
+    assert setting.split("=")[0] in error
+    assert error.count("\n") == 1
+    assert len(error) < 300
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("prediction,prediction,reference\na,b,c\n", "more than once"),
+        (f'prediction,reference\n{GOOD},"{REFERENCE}\nx,y\n', "never closed"),
+        ("text,reference\na,b\n", "no column prediction"),
+    ],
+)
+def test_a_csv_that_would_lose_rows_is_refused(tmp_path, text, words, capsys):
+    (tmp_path / "x.csv").write_text(text)
+    assert main(["facts", "--input", str(tmp_path / "x.csv")]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_semicolons_and_short_rows(tmp_path):
+    (tmp_path / "x.csv").write_text(f"prediction;reference\n{GOOD};{REFERENCE}\n{GOOD}\n")
+    summary, _ = score_rows(read_rows(tmp_path / "x.csv"), "facts")
+    assert (summary["scored"], summary["skipped"]) == (1, {"a CSV row has more or fewer fields than the header": 1})
+
+
+def test_the_input_is_not_overwritten(tmp_path, capsys):
+    path = write_jsonl(tmp_path / "x.jsonl", [{"prediction": GOOD, "labels": LABELS}])
+    before = path.read_text()
+    assert main(["facts", "--input", str(path), "--out", str(tmp_path / "y" / ".." / "x.jsonl")]) == 2
+    assert "is the input itself" in capsys.readouterr().err
+    assert path.read_text() == before

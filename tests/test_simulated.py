@@ -308,3 +308,37 @@ def test_bad_arguments_end_with_one_sentence(
 def test_draw_study_refuses_nonsense(kwargs: dict, word: str) -> None:
     with pytest.raises(ValueError, match=word):
         draw_study(0, **{"size": 64, **kwargs})
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--split", ".8/nan/.1"), ("--size", "100000"), ("--n", "100000000"), ("--cue", "1e308"), ("--cue", "nan"),
+        ("--out", ""), ("--out", "/proc/x"), ("--out", "caf\udce9"), ("--workers", "-1"),
+    ],
+)  # fmt: skip
+def test_bad_values_exit_2_with_one_sentence(tmp_path: Path, option: tuple[str, str], capsys) -> None:
+    base = ["--out", str(tmp_path / "x"), "--quiet"]
+    assert simulated.main([*base, *([] if option[0] == "--n" else ["--n", "2"]), *option]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("simulated: ")
+    assert error.count("\n") == 1
+    assert not list(tmp_path.glob("**/*.parquet"))
+
+
+def test_a_smaller_cohort_in_the_same_folder_leaves_nothing_of_the_larger(tmp_path: Path) -> None:
+    base = ["--out", str(tmp_path), "--size", "64", "--quiet"]
+    assert simulated.main([*base, "--n-train", "2", "--n-test", "1"]) == 0
+    assert (tmp_path / "test.parquet").is_file()
+    assert simulated.main([*base, "--n-train", "1", "--seed", "1"]) == 0
+    names = {path.name for path in tmp_path.iterdir() if path.is_file()}
+    assert names == {"train.parquet", "sft_train.parquet", "train.skipped.jsonl", "train.md", "train.json"}
+
+
+def test_a_full_disk_exits_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    def full(*_, **__) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(simulated, "write_rows", full)
+    assert simulated.main(["--out", str(tmp_path), "--n", "1", "--size", "64", "--quiet"]) == 1
+    assert "incomplete" in capsys.readouterr().err

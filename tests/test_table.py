@@ -351,3 +351,72 @@ def test_any_text_ends_in_a_status(root: Path, rows: list[tuple[str, str]]) -> N
     assert status == 0
     kept = len(read_rows(out / "train.parquet"))
     assert kept + len(skips(out)) == len(rows) + 1
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--max-pixels", "63"), ("--max-pixels", "abc"), ("--limit", "0"), ("--limit", "1e3"),
+        ("--val-fraction", "nan"), ("--prompt", "see <image> now"), ("--prompt", "<|image_pad|> x"), ("--prompt", " "),
+        ("--prompt", "caf\udce9"), ("--out", ""), ("--out", "caf\udce9"), ("--out", "/proc/x"),
+    ],
+)  # fmt: skip
+def test_bad_options_exit_2_before_any_work(root: Path, option: tuple[str, str], capsys: Any) -> None:
+    table = write_csv(root / "t.csv", [["a.png", CLEAR]])
+    try:
+        status = run(root, table, *option)[0]
+    except SystemExit as exit_:
+        status = exit_.code
+    assert status == 2
+    assert option[0] in (error := capsys.readouterr().err.replace("val_fraction", "--val-fraction"))
+    assert "Traceback" not in error
+    assert not list((root.parent / "out").glob("*.parquet"))
+
+
+@pytest.mark.parametrize("value", [True, ["a"], {"findings": "The heart is enlarged."}])
+def test_a_json_value_that_is_no_text_is_not_spelled_out(root: Path, value: Any) -> None:
+    table = root / "t.jsonl"
+    rows = [{"image": "a.png", "report": value, "who": "p"}, {"image": "a.png", "report": CLEAR, "who": {"id": 1}}]
+    rows += [{"image": [{"path": "a.png"}], "report": CLEAR, "who": "p"}]
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    status, out = run(root, table, *only_train("--subject-column", "who"))
+    assert (status, skips(out)) == (1, {1: "not text", 2: "not text", 3: "not text"})
+
+
+def test_half_a_surrogate_pair_anywhere_is_a_counted_row(root: Path) -> None:
+    good = {"image": "a.png", "report": CLEAR, "who": "p"}
+    table = root / "t.jsonl"
+    rows = [good | {key: "x\ud800"} for key in good]
+    table.write_text("".join(json.dumps(row) + "\n" for row in [*rows, good]))
+    status, out = run(root, table, *only_train("--subject-column", "who"))
+    assert (status, skips(out)) == (0, dict.fromkeys((1, 2, 3), "malformed text"))
+    assert len(read_rows(out / "train.parquet")) == 1
+
+
+@pytest.mark.parametrize("word", ["<image>", "<|image_pad|>", "<|im_end|>"])
+def test_words_a_model_takes_for_something_else_are_skipped_in_reports(root: Path, word: str) -> None:
+    table = write_csv(root / "t.csv", [["a.png", f"{CLEAR} {word}"], ["b.jpg", f"{CLEAR} <5 mm, |x|"]])
+    status, out = run(root, table, *only_train())
+    assert (status, skips(out)) == (0, {1: "placeholder in report"})
+
+
+def test_an_image_that_processors_refuse_is_skipped(root: Path) -> None:
+    Image.fromarray(np.tile(np.arange(9000) % 251, (40, 1)).astype(np.uint8)).save(root / "strip.png")
+    status, out = run(root, write_csv(root / "t.csv", [["strip.png", CLEAR], ["a.png", CLEAR]]), *only_train())
+    assert (status, skips(out)) == (0, {1: "image shape"})
+
+
+def test_an_interrupted_second_run_leaves_no_mixture(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = write_csv(
+        root / "t.csv", [["a.png", CLEAR, "train"], ["b.jpg", LARGE, "test"]], ("image", "report", "split")
+    )
+    _, out = run(root, table, "--split-column", "split")
+    assert (out / "test.parquet").is_file()
+
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("data_preprocess.table.write_card", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run(root, table, "--split-column", "split")
+    assert sorted(path.name for path in out.glob("*.parquet")) == ["train.parquet"]

@@ -1,11 +1,13 @@
 """The tiny models load as the real ones do, fit their tokenizer, and use their image."""
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor, AutoTokenizer
 
-from radverl.tiny_model import KINDS, SPECIAL_TOKENS, make_tiny_model
+from radverl.tiny_model import KINDS, SPECIAL_TOKENS, main, make_tiny_model
 
 CORPUS = ["Findings: No effusion. Impression: Normal chest.", "Findings: Left effusion. Impression: Effusion."] * 4
 CLASSES = {
@@ -77,3 +79,33 @@ def test_same_seed_same_weights(tmp_path) -> None:
 def test_bad_requests_say_what_to_do(tmp_path, kind: str, size: int, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         make_tiny_model(kind, tmp_path, CORPUS, image_size=size)
+
+
+@pytest.mark.parametrize("options", [{"image_size": -5}, {"image_size": 10**6}, {"seed": -1}, {"seed": 2**70}])
+def test_numbers_without_sense_are_refused(options, tmp_path):
+    with pytest.raises(ValueError, match="use 1 to"):
+        make_tiny_model("qwen2_5_vl", tmp_path, CORPUS, **options)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"messages": [None]}, {"messages": [[{"role": "user", "content": None}]]}, {"messages": [["text"]]},
+        {"messages": []}, {"prompt": ["x"]},
+    ],
+)  # fmt: skip
+def test_a_parquet_without_texts_exits_2_and_writes_nothing(table, tmp_path, capsys):
+    pq.write_table(pa.table(table), tmp_path / "x.parquet")
+    assert main(["--data", str(tmp_path / "x.parquet"), "--out", str(tmp_path / "out")]) == 2
+    assert str(tmp_path / "x.parquet") in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_interrupted_save_has_no_config(tmp_path, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("transformers.GenerationConfig.save_pretrained", stop)
+    with pytest.raises(KeyboardInterrupt):
+        make_tiny_model("qwen2_5_vl", tmp_path / "m", CORPUS)
+    assert list((tmp_path / "m").iterdir()) == []

@@ -1,12 +1,14 @@
 """Training logs: what verl's own loggers and dump writer produce is read back, and zero-reward rates are counted."""
 
 import json
+import math
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from radverl.evaluation.plot import parse_run
 from radverl.evaluation.verl_log import group_rates, merge, parse_line, read_log, rollout_rates
 
 METRICS = {
@@ -168,3 +170,40 @@ def test_dump_folders_that_are_none_are_named(tmp_path):
 def test_merge_joins_by_step():
     left, right = [{"step": 2, "a": 1.0}, {"step": 1, "a": 0.0}], [{"step": 2, "b": 5.0}]
     assert merge(left, right) == [{"step": 1, "a": 0.0}, {"step": 2, "a": 1.0, "b": 5.0}]
+
+
+def test_lines_that_python_cannot_hold_are_no_records(tmp_path):
+    digits = "9" * 5000
+    lines = ['{"a":' * 100_000, f'{{"step": {digits}}}', f"step:{digits} - critic/score/mean:1", '{"step": true}']
+    big = {"step": 1, "data": {"huge": 10**400, "also": 1e300, "fine": 2.0}}
+    (tmp_path / "x").write_text("\n".join([*lines, json.dumps(big)]))
+    assert read_log(tmp_path / "x") == [{"step": 1, "fine": 2.0}]
+
+
+@pytest.mark.parametrize(
+    "content", [b"[1]", b'"x"', b"\xff\xfe", b'{"input": 1, "score": "abc"}', b'{"a":' * 100_000,
+                b'{"input": 1, "score": ' + b"9" * 400 + b"}"],
+)  # fmt: skip
+def test_a_dump_that_is_none_names_its_file(tmp_path, content):
+    (tmp_path / "7.jsonl").write_bytes(content)
+    with pytest.raises(ValueError, match=r"7\.jsonl is no rollout dump"):
+        rollout_rates(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "rollouts", [[], [{"input": "x", "score": 0.0, "failed": True}], [{"input": 1, "score": math.nan}]]
+)
+def test_without_a_reward_there_is_no_rate(rollouts):
+    record = group_rates(rollouts)
+    assert record["rollouts"] == 0
+    assert not {"reward_mean", "zero_reward_rate", "all_zero_groups"} & set(record)
+
+
+def test_paths_of_a_run_may_hold_equals_and_colons(tmp_path):
+    log = tmp_path / "lr=3e-4" / "a:b" / "m.jsonl"
+    log.parent.mkdir(parents=True)
+    log.write_text("")
+    assert parse_run(str(log)) == ("", str(log), "")
+    assert parse_run(f"{log}:rolls") == ("", str(log), "rolls")
+    assert parse_run(f"first={log}") == ("first", str(log), "")
+    assert parse_run(f"first={log}:/r=1/rolls") == ("first", str(log), "/r=1/rolls")

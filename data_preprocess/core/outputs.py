@@ -33,7 +33,7 @@ def usable_text(text: str, option: str) -> str:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise ValueError(f"{option} {text!r} is not valid UTF-8, so no data file can hold it; rename it.") from error
+        raise ValueError(f"{option} {text!r} is not valid UTF-8, so no data file can hold it; change it.") from error
     return text
 
 

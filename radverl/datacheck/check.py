@@ -93,6 +93,8 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.max_prompt_length is not None and not args.model:
         parser.error("--max-prompt-length needs --model")
+    if args.max_prompt_length is not None and args.max_prompt_length < 1:
+        parser.error(f"--max-prompt-length is {args.max_prompt_length}; use a positive number")
     status = 0
     try:
         processor = load_processor(args.model) if args.model else None
@@ -237,6 +239,9 @@ def _check_against(
             if here != there:
                 message = f"column {column!r} is {here} here but {there} in {name}; verl cannot read both together."
                 report.add(None, "error", "column type", message)
+    if "extra_info" not in theirs.names or not (prompt_ids or any(subjects)):
+        message = f"one of this file and {name} has no prompt_id or subject_id, so their rows were not compared."
+        report.add(None, "warning", "not compared", message)
     for number, row in enumerate(_rows(second, name, ("extra_info",))):
         extra = row["extra_info"] if isinstance(row.get("extra_info"), dict) else {}
         for key, known in (("prompt_id", prompt_ids), ("subject_id", subjects)):

@@ -7,18 +7,19 @@ rl/rollouts/ (its rollout dumps) and stats.json (the watchdog); writes summary.j
 """
 
 import argparse
-import json
 import statistics
 import sys
 from pathlib import Path
 from typing import Any
 
-from radverl.evaluation.files import read_parquet, write_json
+from radverl.datacheck.truth import check_truth
+from radverl.evaluation.files import extra_info, parse_json, read_parquet, write_json
 from radverl.evaluation.metrics import mean_interval
 from radverl.evaluation.run import predictions_path
 from radverl.evaluation.verl_log import merge, read_log, rollout_rates
 
 N_SAMPLES = 4
+MEASURED = ("n", "facts", "facts_failed", "macro_f1", "macro_precision", "macro_recall")
 
 
 def summarise(run: Path, seconds_total: float) -> dict[str, Any]:
@@ -33,7 +34,8 @@ def summarise(run: Path, seconds_total: float) -> dict[str, Any]:
     Raises:
         ValueError: a file is missing or holds no training step; names it.
     """
-    before, after, stats = (_read(run / f"{name}.json") for name in ("before", "after", "stats"))
+    before, after = _read(run / "before.json", *MEASURED, "blind"), _read(run / "after.json", *MEASURED)
+    stats = _read(run / "stats.json", "seconds", "peak_rss_gb")
     records = _records(run)
     steps = [r for r in records if "timing_s/step" in r]
     if not steps:
@@ -41,6 +43,9 @@ def summarise(run: Path, seconds_total: float) -> dict[str, Any]:
     quarter = max(1, len(steps) // 4)
     gains = _paired_gains(run)
     zrr = [r["zero_reward_rate"] for r in records if "zero_reward_rate" in r]
+    if not gains or not zrr:
+        what = "no study was scored both times" if not gains else "no rollout in rl/rollouts has a reward"
+        raise ValueError(f"{run}: {what}; run the recipe again.")
     return {
         "steps": len(steps),
         "seconds_total": round(seconds_total or stats["seconds"], 1),
@@ -62,7 +67,7 @@ def summarise(run: Path, seconds_total: float) -> dict[str, Any]:
 
 def table(run: Path, summary: dict[str, Any]) -> str:
     """The summary for a terminal, with the bootstrap intervals of the two evaluations."""
-    before, after = _read(run / "before.json"), _read(run / "after.json")
+    before, after = _read(run / "before.json", *MEASURED, "blind"), _read(run / "after.json", *MEASURED)
     rows = [f"{summary['studies']} held-out studies{'':<8}{'blind':>8}{'before':>8}{'after':>8}   95 % CI after"]
     for key, name in (
         ("facts", "FactS reward"),
@@ -90,9 +95,18 @@ def draw(run: Path, data: Path) -> None:
     from radverl.evaluation.pictures import curves, samples
 
     curves(_records(run), run / "curves.png")
-    before, after = ([p["prediction"] for p in _predictions(run / f"{name}.json")] for name in ("before", "after"))
-    rows = read_parquet(data)[: len(before)]
-    chosen = sorted(range(len(rows)), key=lambda i: before[i] == after[i])[:N_SAMPLES]
+    before, after = (
+        {p["row"]: p["prediction"] for p in _predictions(run / f"{name}.json")} for name in ("before", "after")
+    )
+    rows = read_parquet(data)
+    both = sorted(before.keys() & after.keys())  # positions in the file: the evaluation skips rows it cannot use
+    if not both or both[-1] >= len(rows):
+        raise ValueError(f"{data} is not the file that {run} was evaluated on; give that one.")
+    chosen = sorted(both, key=lambda i: before[i] == after[i])[:N_SAMPLES]
+    for i in chosen:
+        for severity, _, message in check_truth(rows[i]["reward_model"]["ground_truth"], extra_info(rows[i])):
+            if severity == "error":
+                raise ValueError(f"{data}: row {i} cannot be drawn: {message}")
     samples(
         [rows[i] for i in chosen],
         [before[i] for i in chosen],
@@ -107,23 +121,34 @@ def _records(run: Path) -> list[dict[str, float]]:
 
 
 def _predictions(result: Path) -> list[dict[str, Any]]:
-    lines = predictions_path(result).read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines]
+    path = predictions_path(result)
+    try:
+        # Not splitlines(): a report may hold U+2028, which is no line end in JSON.
+        rows = [parse_json(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read ({error}); run the recipe again.") from error
+    if not all(isinstance(row, dict) and {"row", "prompt_id", "prediction", "facts"} <= row.keys() for row in rows):
+        raise ValueError(f"{path} is not written by this version of radverl eval; run the recipe again.")
+    return rows
 
 
 def _paired_gains(run: Path) -> list[float]:
     """FactS after minus before, for each study whose judge answered both times."""
-    before = {p["prompt_id"]: p["facts"] for p in _predictions(run / "before.json")}
-    after = {p["prompt_id"]: p["facts"] for p in _predictions(run / "after.json")}
+    before = {p["row"]: p["facts"] for p in _predictions(run / "before.json")}
+    after = {p["row"]: p["facts"] for p in _predictions(run / "after.json")}
     return [after[k] - before[k] for k in before if before[k] is not None and after.get(k) is not None]
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path, *needed: str) -> dict[str, Any]:
+    """A JSON object in which every one of `needed` has a value."""
     try:
-        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        value = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read ({error}); run the recipe again.") from error
-    return value
+    missing = [key for key in needed if not isinstance(value, dict) or value.get(key) is None]
+    if missing:
+        raise ValueError(f"{path} has no {', '.join(missing)}; run the recipe again (radverl eval with --blind).")
+    return dict(value)
 
 
 def main(argv: list[str] | None = None) -> int:

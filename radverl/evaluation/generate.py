@@ -89,8 +89,8 @@ def load_model(model_dir: str | Path, device: str = "auto") -> tuple[Any, Any]:
         ModelError: no folder, no config, no safetensors, no processor, not a vision-language model, weights missing.
     """
     folder = Path(model_dir)
-    if not folder.is_dir():
-        raise ModelError(f"{folder} is not a folder: give the Hugging Face folder of a checkpoint.")
+    if not str(model_dir).strip() or not folder.is_dir():  # "" would be the current folder
+        raise ModelError(f"{model_dir} is not a folder: give the Hugging Face folder of a checkpoint.")
     if not (folder / "config.json").is_file():
         hint = (
             "merge it first with `python -m verl.model_merger merge`" if _is_sharded(folder) else "is it the right one"
