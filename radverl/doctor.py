@@ -5,6 +5,7 @@ lookup. The doctor therefore starts a Ray worker, imports verl there as a run wo
 """
 
 import argparse
+import http.client
 import importlib.metadata
 import os
 import shutil
@@ -123,18 +124,18 @@ def _model(folder: str) -> Finding:
 
 
 def _judge(url: str) -> Finding:
-    request = urllib.request.Request(url.rstrip("/") + "/models")
-    if os.environ.get("RADVERL_JUDGE_API_KEY"):
-        request.add_header("Authorization", f"Bearer {os.environ['RADVERL_JUDGE_API_KEY']}")
     try:
+        request = urllib.request.Request(url.rstrip("/") + "/models")
+        if os.environ.get("RADVERL_JUDGE_API_KEY"):
+            request.add_header("Authorization", f"Bearer {os.environ['RADVERL_JUDGE_API_KEY']}")
         with urllib.request.urlopen(request, timeout=JUDGE_TIMEOUT_SECONDS) as answer:
             return Finding("ok", f"judge {url} answers ({answer.status})")
     except urllib.error.HTTPError as error:
         return Finding(
             "FAIL", f"judge {url} answers {error.code} {error.reason}; check RADVERL_JUDGE_API_KEY and the URL."
         )
-    except (OSError, ValueError) as error:
-        return Finding("FAIL", f"judge {url} cannot be reached ({error}); start the server or correct the URL.")
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        return Finding("FAIL", f"judge {url!r} cannot be reached ({error}); start the server or correct the URL.")
 
 
 def _encoder(folder: str) -> Finding:

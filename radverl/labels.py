@@ -110,7 +110,7 @@ def _clean_value(name: str, value: Any) -> int | None:
         return None
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.inf
     if math.isnan(number):
         return None

@@ -10,10 +10,16 @@
 # MODEL  Hugging Face folder to start from. Default: a tiny Qwen2.5-VL, warmed up on the SFT file.
 # OUT    results (default outputs/demo). STEPS, SEED, B, K, LR, MAX_PROMPT, MAX_RESPONSE: see below.
 set -euo pipefail
+here=$PWD
 cd "$(dirname "$0")/.."
 source recipes/cpu_env.sh
+from_here() { if [[ $1 == /* ]]; then printf '%s' "$1"; else printf '%s' "$here/$1"; fi; } # as the caller meant it
 PYTHON=${PYTHON:-.venv/bin/python}
-OUT=${OUT:-outputs/demo}
+command -v "$PYTHON" >/dev/null || stop "PYTHON=$PYTHON is not there; run make setup."
+[[ -z ${DATA:-} ]] || DATA=$(from_here "$DATA")
+[[ -z ${MODEL:-} ]] || MODEL=$(from_here "$MODEL")
+if [[ -n ${OUT:-} ]]; then OUT=$(from_here "$OUT"); else OUT=outputs/demo; fi
+[[ ! -e $OUT || -d $OUT ]] || stop "OUT=$OUT is a file; name a folder."
 SEED=${SEED:-0}
 STEPS=${STEPS:-100}            # ours: what fits the 15 minutes
 B=${B:-8} K=${K:-8}            # K: OraPO, implementation details; B: ours (the paper's 16 takes twice as long here)
@@ -21,9 +27,12 @@ LR=${LR:-3e-4}                 # ours: a 0.6 M model takes a far larger step tha
 MAX_PROMPT=${MAX_PROMPT:-128} MAX_RESPONSE=${MAX_RESPONSE:-64} # ours: the simulated reports have at most 54 tokens
 WARM_STEPS=${WARM_STEPS:-450}  # ours: sees well above blind, and leaves RL room to gain
 N_TRAIN=${N_TRAIN:-6000} N_TEST=${N_TEST:-1024} # ours: held-out studies enough to tell .02 of FactS from chance
+whole_numbers STEPS B K MAX_PROMPT MAX_RESPONSE WARM_STEPS N_TRAIN N_TEST
+[[ $SEED =~ ^[0-9]+$ ]] || stop "SEED=$SEED is not a whole number; correct it."
+[[ $LR =~ ^[0-9]*\.?[0-9]+(e-?[0-9]+)?$ ]] || stop "LR=$LR is not a number such as 3e-4; correct it."
+((B * K % RANKS == 0)) || stop "B x K = $((B * K)) rollouts do not divide among RANKS=$RANKS; change one of them."
 started=$SECONDS
 say() { printf '\n== %s\n' "$*"; }
-stop() { printf 'demo_cpu: %s\n' "$*" >&2; exit 2; }
 # A stage's whole output goes to a log; what a person wants to see of it goes to the terminal.
 watched() { # log steps command...
   local log=$1 steps=$2
@@ -61,10 +70,10 @@ fi
 
 RUN=( "${CPU_RL[@]}"
   trainer.logger='[console,file]' trainer.project_name=radverl trainer.experiment_name=demo_cpu
-  trainer.default_local_dir="$OUT/rl/checkpoints" trainer.rollout_data_dir="$OUT/rl/rollouts"
+  trainer.default_local_dir="$(quoted "$OUT/rl/checkpoints")" trainer.rollout_data_dir="$(quoted "$OUT/rl/rollouts")"
   trainer.val_before_train=False trainer.test_freq=-1 trainer.save_freq="$STEPS" trainer.resume_mode=disable
   trainer.total_epochs=1000 trainer.total_training_steps="$STEPS"
-  hydra.run.dir="$OUT/rl/hydra"
+  hydra.run.dir="$(quoted "$OUT/rl/hydra")"
 )
 ALGORITHM=( # Dr.GRPO, as OraPO's implementation details have it: no division by std, constant length normaliser
   algorithm.adv_estimator=grpo algorithm.norm_adv_by_std_in_grpo=False
@@ -73,7 +82,7 @@ ALGORITHM=( # Dr.GRPO, as OraPO's implementation details have it: no division by
   +reward.radverl.kwargs.beta=2.0 # ours: the paper does not give beta
 )
 DATA_ARGS=(
-  data.train_files="$TRAIN" data.val_files="$TEST" data.image_key=images data.seed="$SEED"
+  data.train_files="$(quoted "$TRAIN")" data.val_files="$(quoted "$TEST")" data.image_key=images data.seed="$SEED"
   data.train_batch_size="$B" data.max_prompt_length="$MAX_PROMPT" data.max_response_length="$MAX_RESPONSE"
   data.filter_overlong_prompts=False data.truncation=error # rows that would be dropped are named before the run
   data.dataloader_num_workers=0
@@ -92,7 +101,7 @@ ROLLOUT=(
   actor_rollout_ref.rollout.max_model_len=$((MAX_PROMPT + MAX_RESPONSE))
   actor_rollout_ref.rollout.max_num_batched_tokens=8192 actor_rollout_ref.rollout.max_num_seqs=$((B * K))
 )
-MODEL_ARGS=(actor_rollout_ref.model.path="${MODEL:-$OUT/warm_start/model}")
+MODEL_ARGS=(actor_rollout_ref.model.path="$(quoted "${MODEL:-$OUT/warm_start/model}")")
 
 if [[ ${DRY_RUN:-0} == 1 ]]; then
   exec "$PYTHON" -m radverl.verl_plugin.dry_run "${RUN[@]}" "${ALGORITHM[@]}" "${DATA_ARGS[@]}" "${ACTOR[@]}" "${ROLLOUT[@]}" "${MODEL_ARGS[@]}" "$@"
@@ -113,6 +122,12 @@ if [[ -z ${DATA:-} ]]; then
   fi
 fi
 
+check() { # before anything is trained on it
+  local file
+  for file in "$TRAIN" "$TEST"; do "$PYTHON" -m radverl.cli data check "$file" "$@" || exit $?; done
+}
+[[ -z ${DATA:-} ]] || check
+
 if [[ -n ${MODEL:-} ]]; then
   say "2/5 warm start: skipped, starting from $MODEL"
 elif [[ -f $OUT/warm_start/model/config.json && $(cat "$OUT/warm_start/settings" 2>/dev/null) == "$SFT $WARM_STEPS $SEED" ]]; then
@@ -126,9 +141,7 @@ fi
 MODEL=${MODEL:-$OUT/warm_start/model}
 
 say "3/5 before RL: data checked, $N_TEST held-out studies at most, with their own image and blind (images shuffled)"
-for file in "$TRAIN" "$TEST"; do
-  "$PYTHON" -m radverl.cli data check "$file" --model "$MODEL" --max-prompt-length "$MAX_PROMPT"
-done
+check --model "$MODEL" --max-prompt-length "$MAX_PROMPT" # also the rows that verl would drop as too long
 evaluate() {
   "$PYTHON" -m radverl.cli eval --model "$1" --data "$TEST" --out "$OUT/$2.json" --limit "$N_TEST" --blind \
     --max-new-tokens "$MAX_RESPONSE" --batch-size 64 2>"$OUT/$2.log" || { cat "$OUT/$2.log" >&2; exit 1; }

@@ -5,15 +5,17 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source recipes/cpu_env.sh
+(($# >= 2)) || stop "give the SFT Parquet and a folder to write to: recipes/warm_start_cpu.sh SFT_TRAIN.parquet OUT_DIR"
 TRAIN=$1 OUT=$2
 shift 2
 PYTHON=${PYTHON:-.venv/bin/python}
 STEPS=${STEPS:-500} SEED=${SEED:-0} KIND=${KIND:-qwen2_5_vl} IMAGE_SIZE=${IMAGE_SIZE:-112}
+whole_numbers STEPS IMAGE_SIZE
 
 "$PYTHON" -m radverl.tiny_model --data "$TRAIN" --kind "$KIND" --image-size "$IMAGE_SIZE" --seed "$SEED" --out "$OUT/random"
 
 DATA=(
-  data.train_files="$TRAIN" data.val_files=null
+  data.train_files="$(quoted "$TRAIN")" data.val_files=null
   data.messages_key=messages +data.image_key=images
   data.train_batch_size=16 data.micro_batch_size_per_gpu=16 data.use_dynamic_bsz=False # ours: fits one core
   data.max_length=256 data.truncation=error
@@ -25,14 +27,14 @@ OPTIM=( # ours, all: found by measurement for the tiny model, no paper trains on
 )
 TRAINER=(
   trainer.logger='[console]' trainer.project_name=radverl trainer.experiment_name=warm_start
-  trainer.default_local_dir="$OUT/checkpoints" trainer.resume_mode=disable trainer.seed="$SEED"
+  trainer.default_local_dir="$(quoted "$OUT/checkpoints")" trainer.resume_mode=disable trainer.seed="$SEED"
   trainer.total_epochs=100 trainer.total_training_steps="$STEPS" trainer.save_freq=-1 trainer.test_freq=-1
   'checkpoint.save_contents=[model,optimizer,extra,hf_model]' # hf_model: a folder RL can start from
-  hydra.run.dir="$OUT/hydra"
+  hydra.run.dir="$(quoted "$OUT/hydra")"
 )
 "$PYTHON" -m radverl.watchdog -- \
   "$(dirname "$PYTHON")/torchrun" --standalone --nnodes=1 --nproc_per_node="$RANKS" -m verl.trainer.sft_trainer \
-  model.path="$OUT/random" "${CPU_SFT[@]}" "${DATA[@]}" "${OPTIM[@]}" "${TRAINER[@]}" "$@"
+  model.path="$(quoted "$OUT/random")" "${CPU_SFT[@]}" "${DATA[@]}" "${OPTIM[@]}" "${TRAINER[@]}" "$@"
 rm -rf "$OUT/model"
 mv "$OUT/checkpoints/global_step_$STEPS/huggingface" "$OUT/model"
 rm -rf "$OUT/checkpoints"

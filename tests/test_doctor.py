@@ -85,6 +85,11 @@ def test_judge_out_of_reach_model_and_encoder_that_are_none(without_ray, tmp_pat
     assert str(tmp_path) in model.text
 
 
+@pytest.mark.parametrize("url", ["", "x", "http://[::1", "http://a b/v1", "file:///etc"])
+def test_a_judge_url_that_is_none_is_a_finding(without_ray, url: str) -> None:
+    assert examine(judge=url)[-1].status == "FAIL"
+
+
 def test_an_encoder_folder_is_recognised(without_ray, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.safetensors").write_bytes(b"")

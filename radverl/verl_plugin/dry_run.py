@@ -52,9 +52,9 @@ def validate(config: Any) -> None:
     validate_config(config, need_reference_policy(config), need_critic(config))
     settings = config.reward.get("radverl")
     if settings and settings.get("reward"):
-        from radverl.rewards import load
+        from radverl.verl_plugin.reward_manager import check_on_gold
 
-        load(settings.reward)
+        check_on_gold(settings.reward, dict(settings.get("kwargs") or {}))
     with open_dict(config.actor_rollout_ref.ref):
         ref = config.actor_rollout_ref.ref
         ref.ppo_mini_batch_size = config.actor_rollout_ref.actor.ppo_mini_batch_size
@@ -62,6 +62,14 @@ def validate(config: Any) -> None:
             ref[new] = ref.pop(old, default)
     for key in DATACLASSES:
         omega_conf_to_dataclass(OmegaConf.select(config, key))
+
+
+def _place(error: BaseException) -> str:
+    """The source line that raised, e.g. "total = a * b"."""
+    import traceback
+
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{frame.name}: {frame.line}"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -75,8 +83,10 @@ def main(argv: list[str] | None = None) -> int:
         config = compose(overrides)
         print(OmegaConf.to_yaml(config))
         validate(config)
-    except (HydraException, OmegaConfBaseException, ValueError, AssertionError, TypeError) as error:
-        print(f"dry run: not a valid verl config: {error}", file=sys.stderr)
+    except (HydraException, OmegaConfBaseException, ValueError, AssertionError, TypeError, ArithmeticError) as error:
+        # verl's own checks raise these; of a bare type error only the place says which setting is meant.
+        where = f" (in verl's {_place(error)})" if isinstance(error, TypeError | ArithmeticError) else ""
+        print(f"dry run: not a valid verl config: {error}{where}", file=sys.stderr)
         return 2
     print("dry run: valid for the installed verl; nothing was started.")
     return 0

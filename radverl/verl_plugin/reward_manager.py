@@ -50,10 +50,10 @@ class RadverlRewardManager(RewardManagerBase):
         self.components: tuple[str, ...] = ()
         self.n_failed = 0
         if self.name:
+            check_on_gold(self.name, self.kwargs)
             reward = load(self.name)
             self.compute_score = reward.compute_score
             self.components = reward.COMPONENTS
-            self._check_on_gold(*reward.GOLD)
         elif config.reward.custom_reward_function.get("path") is None:
             raise ValueError("reward manager `radverl` was given no reward; add +reward.radverl.reward=facts.")
 
@@ -94,13 +94,21 @@ class RadverlRewardManager(RewardManagerBase):
             logger.warning("%d samples without a reward so far in this worker", self.n_failed)
         return result
 
-    def _check_on_gold(self, report: str, ground_truth: str) -> None:
-        try:
-            result = self.compute_score("radverl check", report, ground_truth, {}, **self.kwargs)
-        except Exception as error:
-            raise ValueError(f"+reward.radverl.reward={self.name} with {self.kwargs}: {error}") from error
-        if result["failed"] or result["score"] < 1 - 1e-6:
-            raise ValueError(
-                f"+reward.radverl.reward={self.name} with {self.kwargs} gives {result['score']:.3f} to a perfect "
-                "report; check its settings and that its judge can be reached."
-            )
+
+def check_on_gold(name: str, settings: dict[str, Any]) -> None:
+    """Score the reward's own perfect report under these settings, before a run does anything with them.
+
+    Raises:
+        ValueError: no such reward, or it does not give 1.0: a mistyped setting, a judge out of reach.
+    """
+    reward = load(name)
+    report, ground_truth = reward.GOLD
+    try:
+        result = reward.compute_score("radverl check", report, ground_truth, {}, **settings)
+    except Exception as error:
+        raise ValueError(f"+reward.radverl.reward={name} with {settings}: {error}") from error
+    if result["failed"] or result["score"] < 1 - 1e-6:
+        raise ValueError(
+            f"+reward.radverl.reward={name} with {settings} gives {result['score']:.3f} to a perfect report; "
+            "check its settings and that its judge can be reached."
+        )
