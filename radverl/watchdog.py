@@ -26,6 +26,7 @@ import psutil
 
 GRACE_SECONDS = 20.0  # a run that ends by itself is gone well before; a hang is ended well within a minute
 SCAN_SECONDS = 1.0
+SETTLED_SECONDS = 5.0  # a critical process counts once it has lived this long
 TERM_SECONDS = 5.0
 MEMORY_SECONDS = 10.0  # reading the memory maps of all processes takes some .5 s, too long for every scan
 # Process titles of what a verl run cannot lose. Ray names actors "ray::Class" or "ray::Class.method".
@@ -39,11 +40,13 @@ SHM = Path("/dev/shm")
 
 @dataclass
 class Seen:
-    """A process of the run: what it was called, and when it was last seen alive."""
+    """A process of the run: what it was called, and when it was first and last seen alive under that title."""
 
     title: str
     process: psutil.Process
+    first_alive: float
     last_alive: float
+    is_fork: bool  # its parent has the same title
 
 
 class Run:
@@ -64,18 +67,24 @@ class Run:
         now = time.monotonic()
         read_memory = read_memory or now - self.memory_read > MEMORY_SECONDS
         resident = 0
+        alive: list[tuple[psutil.Process, float, str, int]] = []
         for process in psutil.Process().children(recursive=True):
             try:
                 if process.status() == psutil.STATUS_ZOMBIE:
                     continue
-                key = (process.pid, process.create_time())
                 title = " ".join(process.cmdline()) or process.name()
+                entry = (process, process.create_time(), title, process.ppid())
                 if read_memory:
                     self.shm_ours |= _shm_mapped_by(process.pid) - self.shm_before
                     resident += _proportional_bytes(process.pid)
             except (psutil.Error, OSError):
                 continue  # it ended while we looked
-            self.seen[key] = Seen(title, process, now)
+            alive.append(entry)
+        titles = {process.pid: title for process, _, title, _ in alive}
+        for process, created, title, parent in alive:
+            known = self.seen.get((process.pid, created))
+            since = known.first_alive if known and known.title == title else now
+            self.seen[process.pid, created] = Seen(title, process, since, now, titles.get(parent) == title)
         if read_memory:
             self.memory_read = time.monotonic()
             self.peak_bytes = max(self.peak_bytes, resident)
@@ -83,7 +92,15 @@ class Run:
     def lost(self) -> Seen | None:
         """A critical process that vanished more than GRACE_SECONDS ago, or None."""
         overdue = time.monotonic() - GRACE_SECONDS
-        gone = [s for s in self.seen.values() if s.last_alive < overdue and CRITICAL.search(s.title)]
+        gone = [
+            s
+            for s in self.seen.values()
+            if s.last_alive < overdue
+            and CRITICAL.search(s.title)
+            # A process forks to run a command, and the fork carries its title until it becomes the command.
+            and not s.is_fork
+            and s.last_alive - s.first_alive >= SETTLED_SECONDS
+        ]
         return min(gone, key=lambda s: s.last_alive, default=None)
 
     def end(self) -> None:

@@ -17,7 +17,7 @@ whole_numbers STEPS IMAGE_SIZE
 DATA=(
   data.train_files="$(quoted "$TRAIN")" data.val_files=null
   data.messages_key=messages +data.image_key=images
-  data.train_batch_size=16 data.micro_batch_size_per_gpu=16 data.use_dynamic_bsz=False # ours: fits one core
+  data.train_batch_size=16 data.micro_batch_size_per_gpu=$((16 / RANKS)) data.use_dynamic_bsz=False # ours: fits one core
   data.max_length=256 data.truncation=error
   data.num_workers=1 # the loader tokenises on the second core
 )

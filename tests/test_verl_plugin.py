@@ -66,6 +66,16 @@ def test_vllm_has_a_version_where_only_its_cpu_wheel_is_installed() -> None:
     assert version.endswith("+cpu")
 
 
+def test_transfer_queue_leaves_the_thread_count_alone() -> None:
+    code = (
+        "import verl, torch, transfer_queue.client as c, transfer_queue.storage.simple_storage as s\n"
+        "torch.set_num_threads(1)\n"
+        "for module in (c, s):\n"
+        "    with module.limit_pytorch_auto_parallel_threads(target_num_threads=2): print(torch.get_num_threads())"
+    )
+    assert in_new_process(code).stdout.split()[-2:] == ["1", "1"]
+
+
 def test_after_import_calls_at_once_and_later() -> None:
     code = (
         "from radverl.verl_plugin.post_import import after_import as a\n"
@@ -129,6 +139,39 @@ def test_a_bad_row_is_flagged_with_the_same_keys_and_not_raised(caplog) -> None:
     assert bad["reward_extra_info"].keys() == good["reward_extra_info"].keys()
     assert all(isinstance(value, float) for value in bad["reward_extra_info"].values())
     assert "test/train/7" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "returned", [None, "high", float("nan"), {"score": float("inf")}, {"points": 1.0}, {"score": None}]
+)
+def test_a_custom_reward_that_returns_no_number_is_a_failure(returned: object) -> None:
+    from radverl.verl_plugin.reward_manager import RadverlRewardManager
+
+    config = OmegaConf.create({"reward": {"custom_reward_function": {"path": "mine.py"}}})
+    custom = RadverlRewardManager(config, Words(["x"]), compute_score=lambda **_: returned)
+    result = run_single(custom, sample([0], 0, "{}"))
+    assert result["reward_extra_info"]["failed"] == 1.0
+    assert result["reward_score"] == 0.0
+
+
+def test_a_custom_reward_may_return_a_bare_number_or_be_async() -> None:
+    from radverl.verl_plugin.reward_manager import RadverlRewardManager
+
+    async def later(**_: object) -> dict:
+        return {"score": 0.25, "length": 3}
+
+    config = OmegaConf.create({"reward": {"custom_reward_function": {"path": "mine.py"}}})
+    bare = RadverlRewardManager(config, Words(["x"]), compute_score=lambda **_: 0.5)
+    assert run_single(bare, sample([0], 0, "{}")) == {
+        "reward_score": 0.5,
+        "reward_extra_info": {"failed": 0.0, "score": 0.5},
+    }
+    waiting = RadverlRewardManager(config, Words(["x"]), compute_score=later)
+    assert run_single(waiting, sample([0], 0, "{}"))["reward_extra_info"] == {
+        "failed": 0.0,
+        "score": 0.25,
+        "length": 3.0,
+    }
 
 
 @pytest.mark.parametrize(

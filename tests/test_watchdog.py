@@ -41,6 +41,7 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     file.write_text(DRIVER)
     monkeypatch.setattr(watchdog, "GRACE_SECONDS", 2.0)
     monkeypatch.setattr(watchdog, "MEMORY_SECONDS", 1.0)
+    monkeypatch.setattr(watchdog, "SETTLED_SECONDS", 1.5)
 
     def run(title: str, actor_seconds: float, own_seconds: float) -> tuple[int, dict, str]:
         name = f"psm_watchdog_{os.getpid()}_{title[-4:].strip(': ')}"
@@ -74,7 +75,7 @@ def test_exit_code_of_the_command_is_passed_on(code: str, expected: int) -> None
 
 def test_a_dead_actor_ends_the_run_and_is_named(driver, capfd) -> None:
     began = time.monotonic()
-    code, stats, name = driver("ray::WorkerDict", 3.0, 300.0)
+    code, stats, name = driver("ray::WorkerDict", 5.0, 300.0)
     assert code == 1
     assert time.monotonic() - began < 30
     assert stats["lost"] == "ray::WorkerDict"
@@ -95,6 +96,20 @@ def test_processes_that_may_come_and_go_are_let_go(driver) -> None:
     assert code == 0
     assert stats["lost"] is None
     assert_nothing_left(name)
+
+
+def test_a_fork_that_still_carries_its_parents_title_may_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watchdog, "GRACE_SECONDS", 2.0)
+    monkeypatch.setattr(watchdog, "SETTLED_SECONDS", 0.5)
+    file = tmp_path / "forks.py"
+    file.write_text(
+        "import os, time\nfrom setproctitle import setproctitle\nsetproctitle('VLLM::Worker')\n"
+        "if os.fork() == 0:\n    time.sleep(3); os._exit(0)\n"
+        "os.wait(); time.sleep(5)\n"
+    )
+    stats = tmp_path / "stats.json"
+    assert watchdog.watch([sys.executable, str(file)], stats) == 0
+    assert json.loads(stats.read_text())["lost"] is None
 
 
 def test_sigterm_to_the_watchdog_ends_everything(tmp_path: Path) -> None:

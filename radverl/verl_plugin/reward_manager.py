@@ -9,6 +9,7 @@ with score 0.0 and failed = 1.0, the components at 0.0, and the cause in the log
 import asyncio
 import inspect
 import logging
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -67,32 +68,34 @@ class RadverlRewardManager(RewardManagerBase):
         response_ids_T = row.batch["responses"]
         length = int(row.batch["attention_mask"][-response_ids_T.shape[-1] :].sum())
         fields = row.non_tensor_batch
-        result = await self._score(
+        numbers = await self._score(
             data_source=fields["data_source"],
             solution_str=self.tokenizer.decode(response_ids_T[:length], skip_special_tokens=True),
             ground_truth=fields["reward_model"]["ground_truth"],
             # A copy: verl's own managers write into it, and it is shared between the rollouts of a prompt.
             extra_info=dict(fields.get("extra_info") or {}),
         )
-        numbers = {key: float(value) for key, value in result.items()}
         return {"reward_score": numbers["score"], "reward_extra_info": numbers}
 
-    async def _score(self, **sample: Any) -> dict[str, Any]:
+    async def _score(self, **sample: Any) -> dict[str, float]:
         try:
             if inspect.iscoroutinefunction(self.compute_score):
                 result = await self.compute_score(**sample, **self.kwargs)
             else:
                 result = await asyncio.to_thread(self.compute_score, **sample, **self.kwargs)
             if not isinstance(result, dict):  # a custom function may return a bare number
-                result = {"score": result, "failed": False}
+                result = {"score": result}
+            numbers = {"failed": 0.0, **{key: float(value) for key, value in result.items()}}
+            if not math.isfinite(numbers["score"]):
+                raise ValueError(f"the score is {numbers['score']}")
         except Exception:
             where = sample["extra_info"].get("prompt_id", "without prompt_id")
             logger.exception("reward %s failed on row %s", self.name or "function", where)
-            result = failed(self.components)
-        if result.get("failed"):
+            numbers = {key: float(value) for key, value in failed(self.components).items()}
+        if numbers["failed"]:
             self.n_failed += 1
             logger.warning("%d samples without a reward so far in this worker", self.n_failed)
-        return result
+        return numbers
 
 
 def check_on_gold(name: str, settings: dict[str, Any]) -> None:
