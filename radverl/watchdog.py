@@ -40,7 +40,7 @@ SHM = Path("/dev/shm")
 
 @dataclass
 class Seen:
-    """A process of the run: what it was called, and when it was first and last seen alive under that title."""
+    """A process of the run: what it was called, since when, and when last seen alive."""
 
     title: str
     process: psutil.Process
@@ -83,7 +83,8 @@ class Run:
         titles = {process.pid: title for process, _, title, _ in alive}
         for process, created, title, parent in alive:
             known = self.seen.get((process.pid, created))
-            since = known.first_alive if known and known.title == title else now
+            # Ray puts the running method into an actor's title; it is the same actor all along.
+            since = known.first_alive if known and CRITICAL.search(known.title) else now
             self.seen[process.pid, created] = Seen(title, process, since, now, titles.get(parent) == title)
         if read_memory:
             self.memory_read = time.monotonic()

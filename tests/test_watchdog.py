@@ -98,6 +98,25 @@ def test_processes_that_may_come_and_go_are_let_go(driver) -> None:
     assert_nothing_left(name)
 
 
+def test_an_actor_that_dies_right_after_its_method_changed_is_missed_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray renames the process at each call, so the title is young when a call kills it."""
+    monkeypatch.setattr(watchdog, "GRACE_SECONDS", 2.0)
+    monkeypatch.setattr(watchdog, "SETTLED_SECONDS", 3.0)
+    file = tmp_path / "methods.py"
+    file.write_text(
+        "import os, time\nfrom setproctitle import setproctitle\n"
+        "if os.fork() == 0:\n"
+        "    for n in range(5):\n        setproctitle(f'ray::WorkerDict.call_{n}'); time.sleep(1.2)\n"
+        "    os._exit(1)\n"
+        "os.wait(); time.sleep(60)\n"
+    )
+    stats = tmp_path / "stats.json"
+    assert watchdog.watch([sys.executable, str(file)], stats) == 1
+    assert json.loads(stats.read_text())["lost"].startswith("ray::WorkerDict")
+
+
 def test_a_fork_that_still_carries_its_parents_title_may_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watchdog, "GRACE_SECONDS", 2.0)
     monkeypatch.setattr(watchdog, "SETTLED_SECONDS", 0.5)
