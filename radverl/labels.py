@@ -115,5 +115,5 @@ def _clean_value(name: str, value: Any) -> int | None:
     if math.isnan(number):
         return None
     if number not in (1.0, 0.0, -1.0):
-        raise ValueError(f"label {name!r} has value {value!r}; use 1, 0, -1 or blank.")
+        raise ValueError(f"label {name!r} has value {str(value)[:40]!r}; use 1, 0, -1 or blank.")
     return int(number)

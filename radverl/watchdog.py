@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -60,7 +61,10 @@ class Run:
         self.started = self.memory_read = time.monotonic()
         # Orphans of the run become our children instead of init's, so that they stay in sight.
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        self.child = subprocess.Popen(command, start_new_session=True, preexec_fn=_die_with_parent)
+        # Keeps the sockets of runs on one machine apart; see radverl/verl_plugin/zmq_handle.py.
+        environment = {"RADVERL_RUN_TAG": uuid.uuid4().hex[:12], **os.environ}
+        self.tag = environment["RADVERL_RUN_TAG"]
+        self.child = subprocess.Popen(command, start_new_session=True, preexec_fn=_die_with_parent, env=environment)
 
     def scan(self, read_memory: bool = False) -> None:
         """Record the living processes of the run and, when asked or due, their memory and shared-memory segments."""
@@ -116,8 +120,10 @@ class Run:
             _signal(process, signal.SIGKILL)
         psutil.wait_procs(alive, timeout=TERM_SECONDS)
         self.child.wait()
-        for name in self.shm_ours:
-            (SHM / name).unlink(missing_ok=True)
+        for segment in self.shm_ours:
+            (SHM / segment).unlink(missing_ok=True)
+        for socket in Path("/tmp").glob(f"rl-colocate-zmq-{self.tag}-*.sock"):
+            socket.unlink(missing_ok=True)
 
 
 def watch(command: list[str], stats: Path | None = None) -> int:

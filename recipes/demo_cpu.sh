@@ -68,6 +68,10 @@ if [[ -n ${MODEL:-} && ! -f $MODEL/config.json ]]; then
   stop "MODEL=$MODEL is not a Hugging Face model folder (it has no config.json); give the folder of a checkpoint."
 fi
 
+for path in "${DATA:-}" "${MODEL:-}"; do # $OUT/rl is emptied before training
+  [[ -z $path || $path != "$(from_here "$OUT")"/rl/* ]] || stop "$path lies in $OUT/rl, which this run replaces; set OUT to another folder."
+done
+
 RUN=( "${CPU_RL[@]}"
   trainer.logger='[console,file]' trainer.project_name=radverl trainer.experiment_name=demo_cpu
   trainer.default_local_dir="$(quoted "$OUT/rl/checkpoints")" trainer.rollout_data_dir="$(quoted "$OUT/rl/rollouts")"
@@ -78,8 +82,7 @@ RUN=( "${CPU_RL[@]}"
 ALGORITHM=( # Dr.GRPO, as OraPO's implementation details have it: no division by std, constant length normaliser
   algorithm.adv_estimator=grpo algorithm.norm_adv_by_std_in_grpo=False
   actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum-norm actor_rollout_ref.actor.loss_scale_factor="$MAX_RESPONSE"
-  reward.reward_manager.name=radverl +reward.radverl.reward=facts
-  +reward.radverl.kwargs.beta=2.0 # ours: the paper does not give beta
+  reward.reward_manager.name=radverl +reward.radverl.reward=facts # beta 2.0, its default (ours: the paper gives none)
 )
 DATA_ARGS=(
   data.train_files="$(quoted "$TRAIN")" data.val_files="$(quoted "$TEST")" data.image_key=images data.seed="$SEED"

@@ -5,6 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source recipes/cpu_env.sh
+[[ ${DRY_RUN:-0} != 1 ]] || stop "this recipe has no dry run; unset DRY_RUN to train."
 (($# >= 2)) || stop "give the SFT Parquet and a folder to write to: recipes/warm_start_cpu.sh SFT_TRAIN.parquet OUT_DIR"
 TRAIN=$1 OUT=$2
 shift 2

@@ -90,6 +90,16 @@ def test_relative_paths_are_the_callers(tmp_path: Path) -> None:
     assert f"there is no file {tmp_path}/mine" in run.stderr
 
 
+def test_a_model_that_the_run_would_delete_is_refused(tmp_path: Path) -> None:
+    model = tmp_path / "out/rl/checkpoints/global_step_1/actor/huggingface"
+    model.mkdir(parents=True)
+    (model / "config.json").write_text("{}")
+    run = demo(MODEL=str(model), OUT=str(tmp_path / "out"))
+    assert run.returncode == 2
+    assert "set OUT to another folder" in run.stderr
+    assert (model / "config.json").exists()
+
+
 def test_warm_start_says_how_it_is_called() -> None:
     run = subprocess.run(["bash", str(ROOT / "recipes/warm_start_cpu.sh")], capture_output=True, text=True, check=False)
     assert run.returncode == 2

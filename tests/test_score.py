@@ -175,6 +175,7 @@ def test_reference_is_cut_into_sections():
 
 
 DEEP, DIGITS = "[" * 100_000, "9" * 5000
+LONG_LABEL = f"label 'Edema' has value {DIGITS[:40]!r}; use 1, 0, -1 or blank."
 
 
 @pytest.mark.parametrize(
@@ -182,7 +183,7 @@ DEEP, DIGITS = "[" * 100_000, "9" * 5000
     [
         ('{"a":' * 100_000, "the line is not JSON"),
         (f'{{"prediction": "x", "labels": {{"Edema": {DIGITS}}}}}', "the line is not JSON"),
-        (f'{{"prediction": "x", "labels": {{"Edema": {DIGITS[:400]}}}}}', "a label has a value of hundreds of digits"),
+        (f'{{"prediction": "x", "labels": {{"Edema": {DIGITS[:400]}}}}}', LONG_LABEL),
         (json.dumps({"prediction": "x", "labels": DEEP}), "a field is not JSON"),
         (json.dumps({"prediction": "x", "ground_truth": DEEP}), "the reward refused the row"),
         (json.dumps({"prediction": "x", "reference": 5}), "the reference is not text"),

@@ -120,7 +120,7 @@ def evaluate(
             "blind_images_of": names[donors[i]] if donors is not None else None,
             "reference": truths[i].get("report", ""),
             "facts": None if facts_rows[i]["failed"] else facts_rows[i]["score"],
-            "labels": labels[i],
+            "labels_predicted": labels[i],
             "labels_true": true_labels[i],
         }
         for i in range(len(rows))

@@ -4,7 +4,7 @@ The file is JSON lines or CSV, one report a row:
     prediction (or `output`, as in verl's rollout dumps)   the generated report
     ground_truth (or `gts`)                                 the JSON of our Parquet, or instead of it
     reference                                               the true report, and/or
-    labels                                                  {label: 1 | 0 | -1 | null}; in a CSV one column per label
+    labels (or `labels_true`, as `radverl eval` writes it)  {label: 1 | 0 | -1 | null}; in a CSV one column per label
 Without labels the reference is labelled by the offline rules, and the summary says so.
 
 A row that cannot be scored is skipped and counted by reason; a row whose judge failed is counted and kept out of means.
@@ -72,7 +72,7 @@ def ground_truth(row: dict) -> tuple[str, bool]:
     for key in TRUTH_KEYS:
         if row.get(key):
             return (row[key] if isinstance(row[key], str) else json.dumps(row[key])), False
-    reference, labels = row.get("reference"), row.get("labels")
+    reference, labels = row.get("reference"), row.get("labels") or row.get("labels_true")
     if reference is None or (isinstance(reference, float) and math.isnan(reference)):
         reference = ""
     if not isinstance(reference, str):
@@ -92,10 +92,7 @@ def ground_truth(row: dict) -> tuple[str, bool]:
     sections = split_sections(reference) if reference else {}
     if not labels and not has_clinical_content(reference):
         raise ValueError("the reference says nothing about a chest image")
-    try:
-        known = normalise_labels(labels) if labels else label_report(reference)
-    except OverflowError as error:
-        raise ValueError("a label has a value of hundreds of digits") from error
+    known = normalise_labels(labels) if labels else label_report(reference)
     truth = {
         "findings": sections.get("findings", ""),
         "impression": sections.get("impression", ""),

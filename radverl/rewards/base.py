@@ -34,7 +34,7 @@ def check_keywords(extra: Mapping[str, Any], where: str) -> None:
     unknown = sorted(set(extra) - VERL_KEYWORDS)
     if unknown:
         raise TypeError(
-            f"{where}: unknown setting {', '.join(unknown)}; check reward.custom_reward_function.reward_kwargs."
+            f"{where}: unknown setting {', '.join(unknown)}; check the reward's settings (reward.radverl.kwargs)."
         )
 
 

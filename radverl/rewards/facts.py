@@ -130,7 +130,7 @@ def true_labels(ground_truth: str | Mapping[str, Any], extra_info: Mapping[str, 
     if labels and any(value is not None for value in labels.values()):
         try:
             return normalise_labels(labels)
-        except (ValueError, OverflowError) as error:
+        except ValueError as error:
             raise ValueError(f"{row_name(extra_info)}: {error}") from error
     text = truth.get("report") or "\n\n".join(str(truth[k]) for k in ("findings", "impression") if truth.get(k))
     if not str(text).strip():

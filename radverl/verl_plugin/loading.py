@@ -24,6 +24,8 @@ def load() -> None:
     if problem:
         raise ImportError(problem)
     after_import("verl.utils.tensordict_utils", _fix_position_ids)
+    after_import("verl.workers.rollout.vllm_rollout.vllm_rollout", _tag_sender)
+    after_import("verl.workers.rollout.vllm_rollout.utils", _tag_receiver)
     after_import("verl.experimental.reward_loop.reward_manager", _register_reward_manager)
     if os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu":
         from radverl.verl_plugin import cpu
@@ -49,6 +51,20 @@ def _fix_position_ids(tensordict_utils: ModuleType) -> None:
 
     install(tensordict_utils)
     _status["applied"].append("position_ids")
+
+
+def _tag_sender(vllm_rollout: ModuleType) -> None:
+    from radverl.verl_plugin.zmq_handle import install_sender
+
+    install_sender(vllm_rollout)
+    _status["applied"].append("weight socket of the trainer")
+
+
+def _tag_receiver(vllm_utils: ModuleType) -> None:
+    from radverl.verl_plugin.zmq_handle import install_receiver
+
+    install_receiver(vllm_utils)
+    _status["applied"].append("weight socket of vLLM")
 
 
 def _register_reward_manager(reward_manager: ModuleType) -> None:
