@@ -1,5 +1,8 @@
 """Two runs on one machine name their weight sockets differently, and both ends of one run name theirs alike."""
 
+import os
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -14,39 +17,36 @@ class TrainersEnd:
         self.zmq_handle = STOCK.replace("rank-0", f"rank-{rank}")
 
 
-@pytest.fixture
-def vllms_end(monkeypatch: pytest.MonkeyPatch):
-    """verl's own worker extension, without an engine."""
-    from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
+def vllms_end(tag: str) -> str:
+    """The name in verl's own worker extension, without an engine, in a process that has the plugin from its start."""
+    code = (
+        "import verl; from types import SimpleNamespace\n"
+        "from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension as E\n"
+        "end = object.__new__(E); end.model_runner, end.local_rank = SimpleNamespace(), 0\n"
+        "print(end._get_zmq_handle())"
+    )
+    env = {**os.environ, "VERL_PLATFORM": "cpu", "VERL_RAY_JOB_ID": "01000000", "VERL_REPLICA_RANK": "0", RUN_TAG: tag}
+    run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    return run.stdout.splitlines()[-1]
 
-    monkeypatch.setenv("VERL_RAY_JOB_ID", "01000000")
-    monkeypatch.delenv("VERL_REPLICA_RANK", raising=False)
-    end = object.__new__(vLLMColocateWorkerExtension)
-    end.model_runner, end.local_rank = SimpleNamespace(), 0
-    return end
 
-
-def test_both_ends_agree_and_runs_differ(monkeypatch: pytest.MonkeyPatch, vllms_end) -> None:
+def test_both_ends_agree_and_runs_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     module = SimpleNamespace(ServerAdapter=type("ServerAdapter", (TrainersEnd,), {}))
     install_sender(module)
     handles = set()
     for tag in ("aaaa", "bbbb"):
         monkeypatch.setenv(RUN_TAG, tag)
-        assert module.ServerAdapter(0).zmq_handle == vllms_end._get_zmq_handle()
-        assert tag in vllms_end._get_zmq_handle()
-        handles.add(vllms_end._get_zmq_handle())
+        handles.add(module.ServerAdapter(0).zmq_handle)
+    assert handles == {vllms_end("aaaa"), vllms_end("bbbb")}
     assert len(handles) == 2
 
 
-def test_without_a_tag_names_are_verls(monkeypatch: pytest.MonkeyPatch, vllms_end) -> None:
+def test_without_a_tag_names_are_verls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(RUN_TAG, raising=False)
-    assert vllms_end._get_zmq_handle() == STOCK
-    assert tagged(STOCK) == STOCK
+    assert tagged(STOCK) == STOCK == vllms_end("")
 
 
 def test_the_watchdog_gives_each_run_its_tag_and_a_nested_one_keeps_it(monkeypatch: pytest.MonkeyPatch, capfd) -> None:
-    import sys
-
     from radverl import watchdog
 
     monkeypatch.delenv(RUN_TAG, raising=False)
