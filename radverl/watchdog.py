@@ -94,9 +94,9 @@ class Run:
             self.memory_read = time.monotonic()
             self.peak_bytes = max(self.peak_bytes, resident)
 
-    def lost(self) -> Seen | None:
-        """A critical process that vanished more than GRACE_SECONDS ago, or None."""
-        overdue = time.monotonic() - GRACE_SECONDS
+    def lost(self, seconds: float) -> Seen | None:
+        """The first critical process that vanished more than `seconds` ago, or None."""
+        overdue = time.monotonic() - seconds
         gone = [
             s
             for s in self.seen.values()
@@ -147,12 +147,17 @@ def watch(command: list[str], stats: Path | None = None) -> int:
     try:
         while run.child.poll() is None and not stop_signal:
             run.scan()
-            lost = run.lost()
+            lost = run.lost(GRACE_SECONDS)
             if lost is not None:
                 print(_obituary(lost), file=sys.stderr, flush=True)
                 break
             _wait(run.child, SCAN_SECONDS)
         exit_code = run.child.poll()
+        first_dead = run.lost(2 * SCAN_SECONDS) if exit_code and lost is None else None
+        if first_dead is not None:  # verl noticed by itself; its own error rarely says who it was
+            print(
+                f"radverl watchdog: {_name(first_dead.title)} died before the run failed.", file=sys.stderr, flush=True
+            )
     finally:
         run.end()
         for number, handler in previous.items():
