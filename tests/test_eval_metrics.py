@@ -75,7 +75,7 @@ def test_labels_are_matched_by_name_not_by_position():
         ([EMPTY], [EMPTY, EMPTY], "1 predicted and 2 true"),
         ([], [], "0 predicted and 0 true"),
         ([{"Lung Opacty": 1}], [EMPTY], "predicted labels of study 0: label 'Lung Opacty'"),
-        ([EMPTY], [study(Edema=2)], "true labels of study 0: label 'Edema' has value 2"),
+        ([EMPTY], [study(Edema=2)], "true labels of study 0: label 'Edema' has value '2'"),
     ],
 )
 def test_bad_labels_are_named(said, true, words):

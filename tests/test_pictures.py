@@ -140,7 +140,8 @@ def test_no_two_texts_meet_and_none_leaves_the_page(tmp_path, figures):
     boxes = [{"label": "Edema", "name": "long name " * 12, "box": [0.1 * k, 0.2, 0.5, 0.9]} for k in range(4)]
     rows = [row(tmp_path, 0, boxes), row(tmp_path, 1), row(tmp_path, 2, boxes[:1])]
     rows[1]["extra_info"]["prompt_id"] = "an/identifier/without/any/space/" * 6
-    samples(rows, [LONG, "", REPORT], ["", LONG, REPORT], tmp_path / "a.png", names=("warm start", "after 200 steps"))
+    odd = "Clear \x0f\x00 lungs\t\u0b95 \u6f22 \U0001f600." + REPORT
+    samples(rows, [LONG, "", REPORT], ["", LONG, odd], tmp_path / "a.png", names=("warm start", "after 200 steps"))
     figure = figures[0]
     renderer = figure.canvas.get_renderer()
     extents = [text.get_window_extent(renderer) for text in figure.texts if text.get_text().strip()]
@@ -182,6 +183,14 @@ def test_wrap_loses_nothing_and_fits(text, inches):
     lines = wrap(text, inches, max_lines=10_000)
     assert "".join("".join(lines).split()) == "".join(text.split())
     assert all(pictures._text_inches(line, pictures.FONT_PT) <= inches for line in lines)
+
+
+@pytest.mark.filterwarnings("error:Glyph")
+def test_what_the_font_lacks_is_drawn_as_a_sign(tmp_path, figures):
+    samples([row(tmp_path, 0)], ["Heart \x0f\x1b large"], ["\u0b95\u6f22"], tmp_path / "a.png")
+    texts = [text.get_text() for text in figures[0].texts]
+    assert "Heart \ufffd\ufffd large" in texts
+    assert "\ufffd\ufffd" in texts
 
 
 def test_wrap_counts_what_it_leaves_out():

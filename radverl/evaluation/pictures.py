@@ -120,7 +120,8 @@ def samples(
     figure = _figure(width, height)
 
     def write(x: float, y: float, text: str, **style: Any) -> None:
-        figure.text(x / width, 1 - y / height, text, va="top", parse_math=False, **style)
+        shown = "".join(map(_drawable, text))
+        figure.text(x / width, 1 - y / height, shown, va="top", parse_math=False, **style)
 
     columns_x = [MARGIN_IN + IMAGE_IN + GAP_IN + k * (TEXT_IN + GAP_IN) for k in range(3)]
     write(MARGIN_IN, 0.15, "Chest radiographs and their reports", fontsize=13, fontweight="bold")
@@ -275,12 +276,22 @@ def _text_inches(text: str, size: float) -> float:
 @cache
 def _advance_em(character: str) -> float:
     """How far one character moves the pen, in units of the font size."""
-    from matplotlib.font_manager import FontProperties, findfont, get_font
-
-    font = get_font(findfont(FontProperties()))
+    font = _font()
     font.set_size(100, 72)
     # FreeType gives linear advances, which hinting leaves alone, in 1/65536 of a pixel.
-    return font.load_char(ord(character)).linearHoriAdvance / 65536 / 100
+    return font.load_char(ord(_drawable(character))).linearHoriAdvance / 65536 / 100
+
+
+@cache
+def _drawable(character: str) -> str:
+    """The character, or U+FFFD where the font has none: a young model also writes control characters."""
+    return character if _font().get_char_index(ord(character)) else "\ufffd"
+
+
+def _font() -> Any:
+    from matplotlib.font_manager import FontProperties, findfont, get_font
+
+    return get_font(findfont(FontProperties()))
 
 
 def _figure(width: float, height: float) -> Any:
