@@ -93,7 +93,7 @@ def _ray_worker() -> list[Finding]:
         routes = "the entry point `radverl` and VERL_USE_EXTERNAL_MODULES=radverl.verl_plugin"
         return [Finding("FAIL", f"the plugin is not loaded in a Ray worker: {report['error']} (routes: {routes}).")]
     status: dict[str, Any] = report["status"]
-    trainers = ", ".join(status["trainers"]) or "none of ours yet"
+    trainers = ", ".join(status["trainers"]) or "none"
     findings = [
         Finding("ok", f"plugin loaded in a Ray worker by {' and '.join(report['routes'])}"),
         Finding("ok", f"reward manager {', '.join(status['reward_managers'])}; rewards {', '.join(report['rewards'])}"),
@@ -106,8 +106,9 @@ def _ray_worker() -> list[Finding]:
                 "FAIL", "no GPU and VERL_PLATFORM is not `cpu`; set VERL_PLATFORM=cpu to run here, as the demo does."
             )
         )
-    if not status["reward_managers"]:
-        findings.append(Finding("FAIL", "the reward manager `radverl` is not registered with verl; reinstall radverl."))
+    for what, there in (("reward manager `radverl`", "reward_managers"), ("OraPO trainers", "trainers")):
+        if not status[there]:
+            findings.append(Finding("FAIL", f"radverl's {what} did not register with verl; reinstall radverl."))
     return findings
 
 

@@ -52,6 +52,7 @@ def _look() -> dict[str, Any]:
         return {"error": _why_not_loaded()}
     import torch
     import verl.experimental.reward_loop.reward_manager
+    import verl.trainer.ppo.v1
     import verl.utils.tensordict_utils  # noqa: F401
     from verl.plugin.platform import get_platform
 

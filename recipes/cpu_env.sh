@@ -1,6 +1,7 @@
 # Sourced by recipes that run without a GPU: environment and the verl settings a CPU needs, as bash arrays.
 # What each is for: docs/cpu.md.
-export VERL_PLATFORM=cpu VERL_USE_EXTERNAL_MODULES=radverl.verl_plugin
+export VERL_PLATFORM=cpu
+export VERL_USE_EXTERNAL_MODULES=radverl.verl_plugin${EXTERNAL_MODULES:+,$EXTERNAL_MODULES} # yours, loaded everywhere
 export HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 HYDRA_FULL_ERROR=1
 export VLLM_NO_USAGE_STATS=1 RAY_USAGE_STATS_ENABLED=0 DO_NOT_TRACK=1
 export RAY_prestart_worker_first_driver=0 RAY_enable_worker_prestart=0 RAY_AUTH_MODE=disabled RAY_DEDUP_LOGS=1

@@ -104,19 +104,22 @@ def test_advantages_are_verls(norm_by_std: bool) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("clip_high", [0.2, 0.28])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_loss_is_verls_and_its_gradient_to_the_last_bit(mode: Any, dtype: torch.dtype) -> None:
+def test_loss_is_verls_and_its_gradient_to_the_last_bit(mode: Any, dtype: torch.dtype, clip_high: float) -> None:
     core_algos = pytest.importorskip("verl.trainer.ppo.core_algos")
     from verl.workers.config import ActorConfig
 
     log_probs, old, ref, mask, advantages = sample(4, dtype)
-    config = ActorConfig(strategy="fsdp", rollout_n=1, use_dynamic_bsz=True, clip_ratio_low=0.2, clip_ratio_high=0.28)
+    config = ActorConfig(
+        strategy="fsdp", rollout_n=1, use_dynamic_bsz=True, clip_ratio_low=0.2, clip_ratio_high=clip_high
+    )
     sizes = {"dp_size": 1, "batch_num_tokens": mask.sum(), "global_batch_size": len(mask), "loss_scale_factor": 7}
     config.global_batch_info.update(sizes)
     theirs, _ = core_algos.compute_policy_loss_vanilla(
         old, log_probs, advantages[:, None].expand_as(mask), mask.bool(), mode, config
     )
-    settings: dict[str, Any] = {"clip_high": 0.28, "dual_clip": 3.0, "loss_agg_mode": mode, "loss_scale_factor": 7}
+    settings: dict[str, Any] = {"clip_high": clip_high, "dual_clip": 3.0, "loss_agg_mode": mode, "loss_scale_factor": 7}
     ours = grpo_loss(log_probs, old, mask, advantages, kl_coef=0.0, **settings)
     assert_same(ours, theirs, log_probs)
 

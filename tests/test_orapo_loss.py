@@ -1,10 +1,6 @@
-"""Eqs 5-7 and 11 against the formula written out: every pair, token by token, no shared code, autograd in float64.
-
-The policy is a table of bigram logits, so that all rows share their parameters, as in a real model.
-"""
+"""Eqs 5-7 and 11 against the formula written out in `orapo_written.py`, autograd in float64."""
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -20,155 +16,28 @@ from radverl.orapo import (
     dpo_row_loss,
     group_advantages,
     grpo_loss,
-    log_ratio_sums,
+    mixing_weight,
     negative_mask,
     orapo_loss,
     preference_metrics,
 )
-
-Four = tuple[Tensor, Tensor, Tensor, Tensor]
-Nine = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
-
-WORDS = 5
-TAU = 0.7  # large enough that every g_ij differs visibly from 1/2
-
-
-@dataclass
-class Batch:
-    """P prompts, K rollouts (P, K, T), true reports (P, S); padding holds NaN log-probs for `old` and `ref`."""
-
-    tokens_PKT: Tensor
-    mask_PKT: Tensor
-    oracle_PS: Tensor
-    oracle_mask_PS: Tensor
-    rewards_PK: Tensor
-    failed_PK: Tensor
-    weights_P: Tensor
-    theta: Tensor
-    old: Tensor
-    ref: Tensor
-
-
-def make_batch(seed: int, prompts: int = 3, rollouts: int = 4, *, equal: bool = False, failed: bool = True) -> Batch:
-    """Random lengths from 0 (empty response) to the maximum (truncated), or all equal; some zero rewards."""
-    generator = torch.Generator().manual_seed(seed)
-    width, oracle_width = 6, 8
-
-    def draw(low: int, high: int, *shape: int) -> Tensor:
-        return torch.randint(low, high, shape, generator=generator)
-
-    lengths = torch.full((prompts, rollouts), width) if equal else draw(0, width + 1, prompts, rollouts)
-    oracle_lengths = torch.full((prompts,), width) if equal else draw(1, oracle_width + 1, prompts)
-    if not equal:
-        lengths[0, 0] = 0
-        oracle_lengths[0] = oracle_width
-    tables = [torch.randn(WORDS, WORDS, generator=generator, dtype=torch.float64) for _ in range(3)]
-    return Batch(
-        tokens_PKT=draw(0, WORDS, prompts, rollouts, width),
-        mask_PKT=torch.arange(width) < lengths[..., None],
-        oracle_PS=draw(0, WORDS, prompts, oracle_width),
-        oracle_mask_PS=torch.arange(oracle_width) < oracle_lengths[:, None],
-        rewards_PK=draw(0, 4, prompts, rollouts).double() / 4,
-        failed_PK=draw(0, 4, prompts, rollouts) == 0 if failed else torch.zeros(prompts, rollouts, dtype=torch.bool),
-        weights_P=torch.rand(prompts, generator=generator, dtype=torch.float64),
-        theta=tables[0].requires_grad_(),
-        old=tables[0].detach() + 0.3 * tables[1],
-        ref=tables[0].detach() + 0.5 * tables[2],  # near enough that verl's bound on the KL, not in eq. 4, is idle
-    )
-
-
-def token_log_probs(table: Tensor, tokens: Tensor, mask: Tensor, padding: float = math.nan) -> Tensor:
-    """log pi(y_t | prompt, y_<t) of each token; the prompt of group i ends with word i."""
-    first = torch.arange(tokens.shape[0]).remainder(WORDS).view(-1, *[1] * (tokens.ndim - 1))
-    previous = torch.cat([first.expand(*tokens.shape[:-1], 1), tokens[..., :-1]], dim=-1)
-    log_probs = table.log_softmax(-1)[previous, tokens]
-    return torch.where(mask, log_probs, torch.tensor(padding, dtype=log_probs.dtype))
-
-
-def tensors(batch: Batch, old: Tensor | None = None) -> Nine:
-    """The first nine arguments of `orapo_loss`."""
-    rollouts, oracle = (batch.tokens_PKT, batch.mask_PKT), (batch.oracle_PS, batch.oracle_mask_PS)
-    return (
-        token_log_probs(batch.theta, *rollouts),
-        token_log_probs(batch.old if old is None else old, *rollouts),
-        token_log_probs(batch.ref, *rollouts),
-        batch.mask_PKT,
-        token_log_probs(batch.theta, *oracle),
-        token_log_probs(batch.ref, *oracle),
-        batch.oracle_mask_PS,
-        batch.rewards_PK,
-        batch.weights_P,
-    )
-
-
-def written_log_probs(table: Tensor, prompt: int, words: list[int]) -> list[Tensor]:
-    """The same by softmax and a loop."""
-    previous, result = prompt % WORDS, []
-    for word in words:
-        result.append(torch.log(table[previous, word].exp() / table[previous].exp().sum()))
-        previous = word
-    return result
-
-
-def written_dpo(batch: Batch, i: int, normalised: bool, negatives: str) -> Tensor:
-    """L_DPO(x_i), eq. 7 over each pair."""
-
-    def gap(words: list[int]) -> Tensor:
-        total = batch.theta.new_zeros(())
-        for table, sign in ((batch.theta, 1.0), (batch.ref, -1.0)):
-            for value in written_log_probs(table, i, words):
-                total = total + sign * value
-        return total / len(words) if normalised and words else total
-
-    positive = gap(batch.oracle_PS[i][batch.oracle_mask_PS[i]].tolist())
-    losses = []
-    for j in range(batch.rewards_PK.shape[1]):
-        if batch.failed_PK[i, j] or (negatives == "zero_reward" and batch.rewards_PK[i, j] != 0):
-            continue
-        negative = gap(batch.tokens_PKT[i, j][batch.mask_PKT[i, j]].tolist())
-        losses.append(-torch.log(1 / (1 + torch.exp(-TAU * (positive - negative)))))
-    return sum(losses, batch.theta.new_zeros(())) / max(len(losses), 1)
-
-
-def written_grpo(batch: Batch, i: int, per_token: bool, divide: bool) -> Tensor:
-    """L_GRPO(x_i), eqs 1-4 with the token ratio: Dr.GRPO, or the original with the population deviation."""
-    valid = [r for r, f in zip(batch.rewards_PK[i].tolist(), batch.failed_PK[i].tolist(), strict=True) if not f]
-    mean = sum(valid) / max(len(valid), 1)
-    sigma = math.sqrt(sum((r - mean) ** 2 for r in valid) / max(len(valid), 1) + 1e-8) if divide else 1.0
-    total = batch.theta.new_zeros(())
-    rollouts, width = batch.tokens_PKT.shape[1:]
-    for j in range(rollouts):
-        words = batch.tokens_PKT[i, j][batch.mask_PKT[i, j]].tolist()
-        known = not batch.failed_PK[i, j] and len(valid) > 1
-        advantage = (batch.rewards_PK[i, j].item() - mean) / sigma if known else 0.0
-        values = [written_log_probs(table, i, words) for table in (batch.theta, batch.old, batch.ref)]
-        for new, old, ref in zip(*values, strict=True):
-            ratio = torch.exp(new - old)
-            policy = -torch.min(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
-            kl = torch.exp(ref - new) - (ref - new) - 1
-            total = total + (policy + 0.04 * kl) / (len(words) if per_token else width) / rollouts
-    return total
-
-
-def gradient(loss: Tensor, theta: Tensor) -> Tensor:
-    return torch.autograd.grad(loss, theta, retain_graph=True)[0]
-
-
-def dpo_arguments(batch: Batch) -> Four:
-    """delta_gt_P, delta_PK, lengths_gt_P, lengths_PK at theta."""
-    x = tensors(batch)
-    delta_PK, lengths_PK = log_ratio_sums(x[0], x[2], x[3])
-    delta_gt_P, lengths_gt_P = log_ratio_sums(x[4], x[5], x[6])
-    return delta_gt_P, delta_PK, lengths_gt_P, lengths_PK
-
+from radverl.orapo.grpo import LossAggMode
+from tests.orapo_written import (
+    TAU,
+    dpo_arguments,
+    gradient,
+    make_batch,
+    tensors,
+    token_log_probs,
+    written_dpo,
+    written_grpo,
+)
 
 CASES = [
     pytest.param({"prompts": 3, "rollouts": 4, "equal": True, "failed": False}, id="equal-length"),
     pytest.param({"prompts": 3, "rollouts": 8}, id="ragged-empty-truncated-failed"),
     pytest.param({"prompts": 1, "rollouts": 4, "failed": False}, id="one-prompt"),
-    pytest.param({"prompts": 2, "rollouts": 2}, id="K2"),
-    pytest.param({"prompts": 2, "rollouts": 3}, id="K3"),
-    pytest.param({"prompts": 2, "rollouts": 16}, id="K16"),
+    *[pytest.param({"prompts": 2, "rollouts": k}, id=f"K{k}") for k in range(2, 17)],
 ]
 
 
@@ -214,6 +83,36 @@ def test_orapo_is_the_written_objective(case: dict, mode: Any, kind: Any) -> Non
         written = written + (1 - w) * grpo + w * written_dpo(batch, i, True, "all")
     written = written / len(batch.weights_P)
     ours = orapo_loss(*tensors(batch), failed_PK=batch.failed_PK, tau=TAU, advantages=kind, loss_agg_mode=mode)
+    assert abs(ours.item() - written.item()) <= 1e-9
+    assert (gradient(ours, batch.theta) - gradient(written, batch.theta)).abs().max() <= 1e-9
+
+
+@pytest.mark.parametrize("normalised", [True, False])
+def test_a_session_that_failed_leaves_no_row_and_no_trace(normalised: bool) -> None:
+    """Session 0 of two prompts gave nothing, one prompt has no session at all, one report is empty."""
+    batch = make_batch(16, 4, 5, failed=False)
+    batch.failed_PK[[0, 2], 0] = True
+    batch.failed_PK[3] = True
+    batch.mask_PKT[batch.failed_PK] = False
+    batch.rewards_PK[batch.failed_PK] = math.nan
+    batch.oracle_mask_PS[1] = False
+    dpo_P = torch.stack([written_dpo(batch, i, normalised, "all") for i in range(4)])
+    assert dpo_P[3] == 0
+    expected = gradient((batch.weights_P * dpo_P).sum(), batch.theta)
+
+    options: dict[str, Any] = {"tau": TAU, "length_normalised": normalised, "negatives_PK": ~batch.failed_PK}
+    grouped = gradient((batch.weights_P * dpo_group_loss(*dpo_arguments(batch), **options)).sum(), batch.theta)
+    assert (grouped - expected).abs().max() <= 1e-9
+    coef_gt_P, coef_PK = dpo_row_coefficients(*dpo_arguments(batch), batch.weights_P, **options)
+    assert (coef_gt_P == 0).tolist() == [False, False, False, True]
+    x = tensors(batch)
+    there = ~batch.failed_PK  # the rows that exist
+    loss = dpo_row_loss(x[0][there], x[3][there], coef_PK[there]) + dpo_row_loss(x[4][:3], x[6][:3], coef_gt_P[:3])
+    assert (gradient(loss, batch.theta) - expected).abs().max() <= 1e-9
+
+    grpo_P = torch.stack([written_grpo(batch, i, per_token=False, divide=False) for i in range(4)])
+    written = ((1 - batch.weights_P) * grpo_P + batch.weights_P * dpo_P).mean()
+    ours = orapo_loss(*x, failed_PK=batch.failed_PK, tau=TAU, length_normalised=normalised)
     assert abs(ours.item() - written.item()) <= 1e-9
     assert (gradient(ours, batch.theta) - gradient(written, batch.theta)).abs().max() <= 1e-9
 
@@ -290,6 +189,49 @@ def test_without_weight_it_is_grpo_to_the_last_bit(mode: Any, dtype: torch.dtype
     assert torch.equal(gradient(ours, batch.theta), gradient(plain, batch.theta))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("clip_high", [0.2, 0.28])
+@pytest.mark.parametrize("mode", LossAggMode.__args__)  # type: ignore[attr-defined]
+@pytest.mark.parametrize("kind", ["dr_grpo", "sample"])
+def test_without_weight_range_it_is_verls_grpo_to_the_last_bit(
+    kind: Any, mode: Any, clip_high: float, dtype: torch.dtype
+) -> None:
+    core_algos = pytest.importorskip("verl.trainer.ppo.core_algos")
+    from verl.workers.config import ActorConfig
+
+    batch = make_batch(17, 3, 8, failed=False)
+    batch.weights_P = torch.as_tensor(mixing_weight([0.0, 0.5, 1.0], w_min=0.0, w_max=0.0))
+    batch.theta = batch.theta.detach().to(dtype).requires_grad_()
+    batch.old, batch.ref, rewards_PK = batch.old.to(dtype), batch.ref.to(dtype), batch.rewards_PK.to(dtype)
+    options: dict[str, Any] = {"advantages": kind, "loss_agg_mode": mode, "clip_high": clip_high, "dual_clip": 3.0}
+    ours = orapo_loss(*tensors(batch)[:7], rewards_PK, batch.weights_P, loss_scale_factor=9, **options)
+
+    rows = batch.tokens_PKT, batch.mask_PKT
+    log_probs_RT, old_RT, ref_RT = (
+        token_log_probs(table, *rows, padding=0.0).flatten(0, 1) for table in (batch.theta, batch.old, batch.ref)
+    )
+    mask_RT = batch.mask_PKT.flatten(0, 1)
+    advantages_RT, _ = core_algos.compute_grpo_outcome_advantage(
+        token_level_rewards=rewards_PK.reshape(-1, 1).clone(),
+        response_mask=mask_RT.to(dtype),
+        index=torch.arange(3).repeat_interleave(8).numpy(),
+        norm_adv_by_std_in_grpo=kind == "sample",
+    )
+    config = ActorConfig(
+        strategy="fsdp", rollout_n=1, use_dynamic_bsz=True, clip_ratio_low=0.2, clip_ratio_high=clip_high
+    )
+    sizes = {"dp_size": 1, "batch_num_tokens": mask_RT.sum(), "global_batch_size": 24, "loss_scale_factor": 9}
+    config.global_batch_info.update(sizes)
+    policy, _ = core_algos.compute_policy_loss_vanilla(old_RT, log_probs_RT, advantages_RT, mask_RT, mode, config)
+    kl = core_algos.agg_loss(core_algos.kl_penalty(log_probs_RT, ref_RT, "low_var_kl"), mask_RT, mode, **sizes)
+    expected = gradient(policy + 0.04 * kl, batch.theta)
+    assert expected.abs().max() > 1e-3
+    if kind == "sample" and dtype == torch.float32:  # the deviation itself differs by an ulp
+        torch.testing.assert_close(gradient(ours, batch.theta), expected, atol=1e-6, rtol=1e-5)
+    else:
+        assert torch.equal(gradient(ours, batch.theta), expected)
+
+
 def test_weight_one_is_dpo_alone() -> None:
     batch = make_batch(14)
     batch.weights_P = torch.ones(3)
@@ -300,7 +242,7 @@ def test_weight_one_is_dpo_alone() -> None:
 
 @given(st.integers(0, 1000), st.floats(0.01, 2.0), st.booleans())
 @settings(max_examples=25, deadline=None)
-def test_stale_coefficients_are_off_by_at_most_a_quarter_of_the_move(seed: int, tau: float, normalised: bool) -> None:
+def test_stale_coefficients_are_off_by_at_most_what_the_gaps_moved(seed: int, tau: float, normalised: bool) -> None:
     batch = make_batch(seed, 2, 5)
     fresh = dpo_arguments(batch)
     batch.theta = batch.old
@@ -313,6 +255,7 @@ def test_stale_coefficients_are_off_by_at_most_a_quarter_of_the_move(seed: int, 
     )
     moved = (fresh[0] - stale[0])[:, None] / lengths_gt_P[:, None] - (fresh[1] - stale[1]) / lengths_PK
     assert ((g_fresh - g_stale).abs() <= tau * moved.abs() / 4 + 1e-12).all()
+    assert ((g_fresh.log() - g_stale.log()).abs() <= tau * moved.abs() + 1e-12).all()
 
 
 def test_known_values() -> None:

@@ -89,13 +89,11 @@ def dpo_group_loss(
         length_normalised: LN-DPO, each sequence log-prob divided by its length.
         negatives_PK: which rollouts make a pair; None means all. A prompt without any has loss 0 and gradient 0.
     """
-    gap_gt_P, gap_PK, chosen, n_P = _gaps(
-        delta_gt_P, delta_PK, lengths_gt_P, lengths_PK, length_normalised, negatives_PK
-    )
-    losses_PK = dpo_pair_loss(gap_gt_P[:, None], gap_PK, tau)
-    return torch.where(chosen, losses_PK, 0.0).sum(-1) / n_P.clamp(min=1)
+    gap_gt_P1, gap_PK, chosen = _gaps(delta_gt_P, delta_PK, lengths_gt_P, lengths_PK, length_normalised, negatives_PK)
+    return _mean_over_pairs(dpo_pair_loss(gap_gt_P1, gap_PK, tau), chosen)
 
 
+@torch.no_grad()
 def dpo_row_coefficients(
     delta_gt_P: Tensor,
     delta_PK: Tensor,
@@ -119,16 +117,13 @@ def dpo_row_coefficients(
     if not tau > 0.0:
         raise ValueError(f"tau is {tau}: it must be positive.")
     check_shape("weights_P", weights_P, delta_gt_P.shape)
-    with torch.no_grad():
-        gap_gt_P, gap_PK, chosen, n_P = _gaps(
-            delta_gt_P, delta_PK, lengths_gt_P, lengths_PK, length_normalised, negatives_PK
-        )
-        g_PK = torch.where(chosen, torch.sigmoid(-tau * (gap_gt_P[:, None] - gap_PK)), 0.0)
-        pairs_PK = tau * weights_P.to(g_PK.dtype)[:, None] * g_PK / n_P.clamp(min=1)[:, None]
-        coef_gt_P = -pairs_PK.sum(-1)
-        if length_normalised:
-            return coef_gt_P / lengths_gt_P.clamp(min=1), pairs_PK / lengths_PK.clamp(min=1)
-        return coef_gt_P, pairs_PK
+    gap_gt_P1, gap_PK, chosen = _gaps(delta_gt_P, delta_PK, lengths_gt_P, lengths_PK, length_normalised, negatives_PK)
+    g_PK = torch.where(chosen, torch.sigmoid(-tau * (gap_gt_P1 - gap_PK)), 0.0)
+    pairs_PK = tau * weights_P.to(g_PK.dtype)[:, None] * g_PK / chosen.sum(-1, keepdim=True).clamp(min=1)
+    coef_gt_P = -pairs_PK.sum(-1)
+    if length_normalised:
+        return coef_gt_P / lengths_gt_P.clamp(min=1), pairs_PK / lengths_PK.clamp(min=1)
+    return coef_gt_P, pairs_PK
 
 
 def dpo_row_loss(log_probs_RT: Tensor, mask_RT: Tensor, coef_R: Tensor) -> Tensor:
@@ -141,6 +136,7 @@ def dpo_row_loss(log_probs_RT: Tensor, mask_RT: Tensor, coef_R: Tensor) -> Tenso
     return (coef_R.detach() * torch.where(mask_RT.bool(), log_probs_RT, 0.0).sum(-1)).sum()
 
 
+@torch.no_grad()
 def preference_metrics(
     delta_gt_P: Tensor,
     delta_PK: Tensor,
@@ -158,20 +154,17 @@ def preference_metrics(
         "margin", the mean of tau (D+ - D-) over the pairs; "accuracy", the share of pairs with D+ > D- (a tie is a
         miss, so it is 0 at theta = ref).
     """
-    with torch.no_grad():
-        gap_gt_P, gap_PK, chosen, n_P = _gaps(
-            delta_gt_P, delta_PK, lengths_gt_P, lengths_PK, length_normalised, negatives_PK
-        )
-        if not chosen.any():
-            return {"pairs": 0.0}
-        loss_P = torch.where(chosen, dpo_pair_loss(gap_gt_P[:, None], gap_PK, tau), 0.0).sum(-1) / n_P.clamp(min=1)
-        margins = (gap_gt_P[:, None] - gap_PK)[chosen]
-        return {
-            "pairs": float(chosen.sum()),
-            "loss": float(loss_P[n_P > 0].mean()),
-            "margin": float(tau * margins.mean()),
-            "accuracy": float((margins > 0).to(margins.dtype).mean()),
-        }
+    gap_gt_P1, gap_PK, chosen = _gaps(delta_gt_P, delta_PK, lengths_gt_P, lengths_PK, length_normalised, negatives_PK)
+    if not chosen.any():
+        return {"pairs": 0.0}
+    loss_P = _mean_over_pairs(dpo_pair_loss(gap_gt_P1, gap_PK, tau), chosen)
+    margins = (gap_gt_P1 - gap_PK)[chosen]
+    return {
+        "pairs": float(chosen.sum()),
+        "loss": float(loss_P[chosen.any(-1)].mean()),
+        "margin": float(tau * margins.mean()),
+        "accuracy": float((margins > 0).to(margins.dtype).mean()),
+    }
 
 
 def _gaps(
@@ -181,8 +174,8 @@ def _gaps(
     lengths_PK: Tensor,
     length_normalised: bool,
     negatives_PK: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """D+ (P,), D- (P, K), the chosen negatives (P, K) and their number n (P,)."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """D+ (P, 1), D- (P, K) and the chosen negatives (P, K)."""
     if delta_PK.ndim != 2:
         raise ValueError(f"delta_PK has shape {tuple(delta_PK.shape)}, expected (P, K).")
     check_shape("delta_gt_P", delta_gt_P, delta_PK.shape[:1])
@@ -199,4 +192,9 @@ def _gaps(
     if length_normalised:
         gap_PK = gap_PK / lengths_PK.clamp(min=1)
         gap_gt_P = gap_gt_P / lengths_gt_P.clamp(min=1)
-    return gap_gt_P, gap_PK, chosen, chosen.sum(-1)
+    return gap_gt_P[:, None], gap_PK, chosen
+
+
+def _mean_over_pairs(values_PK: Tensor, chosen: Tensor) -> Tensor:
+    """Mean of each prompt over its chosen negatives, shape (P,); 0 where there is none."""
+    return torch.where(chosen, values_PK, 0.0).sum(-1) / chosen.sum(-1).clamp(min=1)

@@ -24,9 +24,11 @@ def load() -> None:
     if problem:
         raise ImportError(problem)
     after_import("verl.utils.tensordict_utils", _fix_position_ids)
+    after_import("verl.models.transformers.qwen2_vl", _allow_text_only)
     after_import("verl.workers.rollout.vllm_rollout.vllm_rollout", _tag_sender)
     after_import("verl.workers.rollout.vllm_rollout.utils", _tag_receiver)
     after_import("verl.experimental.reward_loop.reward_manager", _register_reward_manager)
+    after_import("verl.trainer.ppo.v1", _register_trainers)
     if os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu":
         from radverl.verl_plugin import cpu
 
@@ -53,6 +55,13 @@ def _fix_position_ids(tensordict_utils: ModuleType) -> None:
     _status["applied"].append("position_ids")
 
 
+def _allow_text_only(qwen2_vl: ModuleType) -> None:
+    from radverl.verl_plugin.text_only import install
+
+    install(qwen2_vl)
+    _status["applied"].append("text-only micro-batches")
+
+
 def _tag_sender(vllm_rollout: ModuleType) -> None:
     from radverl.verl_plugin.zmq_handle import install_sender
 
@@ -65,6 +74,12 @@ def _tag_receiver(vllm_utils: ModuleType) -> None:
 
     install_receiver(vllm_utils)
     _status["applied"].append("weight socket of vLLM")
+
+
+def _register_trainers(v1: ModuleType) -> None:
+    from radverl.verl_plugin.orapo import trainer
+
+    _status["trainers"] += trainer.NAMES
 
 
 def _register_reward_manager(reward_manager: ModuleType) -> None:
