@@ -15,22 +15,19 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from data_preprocess.core.images import MIN_SIDE, is_plain, load_image, open_stored, png_bytes, save_png, shrink
+from data_preprocess.core.options import pixels, positive, prompt_text
 from data_preprocess.core.outputs import output_folder, usable_text
 from data_preprocess.core.reports import findings_and_impression, refuse_empty, report_text
-from data_preprocess.core.rows import DEFAULT_PROMPT, PLACEHOLDER, SPECIAL_TOKEN, report_row, sft_row, write_rows
+from data_preprocess.core.rows import DEFAULT_PROMPT
 from data_preprocess.core.skiplog import SkipLog, SkipRow
+from data_preprocess.core.split_files import StudyRow, remove_files, write_split
 from data_preprocess.core.splits import SPLITS, hash_split, split_name
-from data_preprocess.core.summary import write_card
+from data_preprocess.core.stored import plain_copy
 from data_preprocess.core.tabular import MalformedRow, TableError, cell, plain_text, read_table, require_columns
 from radverl.chexpert import label_report
-
-SFT_SPLITS = ("train", "val")
-CARD_ENDINGS = (".md", ".json", ".skipped.jsonl")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -44,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
         if not root.is_dir():
             raise TableError(f"{root}: no such folder; pass the folder of the images with --image-root.")
         usable_text(str(root), "--image-root")
-        _check_prompt(args.prompt)
+        args.prompt = prompt_text(args.prompt)
         output_folder(output_folder(args.out) / "images")
     except (ValueError, OSError) as error:
         print(f"table: {error}", file=sys.stderr)
@@ -99,12 +96,11 @@ def _study(row: dict[str, Any] | MalformedRow, args: argparse.Namespace, root: P
         findings, impression = findings_and_impression(cell(row, args.report_column))
     refuse_empty(findings, impression)
     names = _image_cells(row, args.image_column, root)
-    images, sizes = zip(*(_image(_inside(name, root, args), cache, args.max_pixels) for name in names), strict=True)
+    images, sizes = zip(*(plain_copy(_inside(name, root, args), cache, args.max_pixels) for name in names), strict=True)
     subject = cell(row, args.subject_column) or names[0]
     key = hashlib.sha256(json.dumps([subject, names, findings, impression]).encode()).hexdigest()[:16]
     text = report_text(findings, impression)
-    return {
-        "key": key,
+    row = {
         "subject_id": subject,
         "study_id": cell(row, args.study_column) or key,
         "images": list(images),
@@ -119,6 +115,7 @@ def _study(row: dict[str, Any] | MalformedRow, args: argparse.Namespace, root: P
             "boxes": [],
         },
     }
+    return {"key": key, "row": row}
 
 
 def _split(row: dict[str, Any] | MalformedRow, args: argparse.Namespace) -> str:
@@ -135,13 +132,6 @@ def _split(row: dict[str, Any] | MalformedRow, args: argparse.Namespace) -> str:
         raise SkipRow(f"{args.subject_column} is empty, so a patient could land in two splits", "no subject")
     subject = subject or ";".join(_image_cells(row, args.image_column, None)[:1])
     return hash_split(subject, val_fraction=args.val_fraction, test_fraction=args.test_fraction, seed=args.seed)
-
-
-def _check_prompt(prompt: str) -> None:
-    text = prompt.removeprefix("<image>")
-    if found := PLACEHOLDER.search(text) or SPECIAL_TOKEN.search(text):
-        raise ValueError(f"--prompt contains {found[0]}; leave it out, one <image> per image is put before the text.")
-    usable_text(text, "--prompt")
 
 
 def _image_cells(row: dict[str, Any], column: str, root: Path | None) -> list[str]:
@@ -166,58 +156,16 @@ def _inside(name: str, root: Path, args: argparse.Namespace) -> Path:
     return Path(path)
 
 
-def _image(path: Path, cache: Path, max_pixels: int | None) -> tuple[str, tuple[int, int]]:
-    """The path of a plain 8-bit version of an image (itself, or a PNG in `cache`), and its width and height."""
-    picture = load_image(path)
-    small, _ = shrink(picture, max_pixels)
-    if small is picture and path.suffix.lower() in (".png", ".jpg", ".jpeg") and is_plain(open_stored(path)):
-        return str(path), picture.size
-    target = cache / f"{hashlib.sha256(png_bytes(small)).hexdigest()[:24]}.png"  # by content: reruns find it again
-    if not os.path.isfile(target):
-        save_png(small, target)
-    return str(target), small.size
-
-
 def _write(args: argparse.Namespace, studies: dict[str, list[dict[str, Any]]], logs: dict[str, SkipLog]) -> None:
-    """Write the Parquet files, skip logs and cards; files of an earlier run that have no rows now are removed."""
-    settings = {
-        name: getattr(args, name)
-        for name in ("seed", "limit", "max_pixels", "embed_images", "val_fraction", "test_fraction", "prompt")
-    }
-    # All go before the first is written: an interrupted run leaves too few files, never a mixture of two runs.
+    names = ("seed", "limit", "max_pixels", "embed_images", "val_fraction", "test_fraction", "prompt")
+    settings = {name: getattr(args, name) for name in names}
+    remove_files(args.out, SPLITS)
     for split in SPLITS:
-        path = Path(args.out, f"{split}.parquet")
-        for stale in (path, path.with_name(f"sft_{split}.parquet"), *map(path.with_suffix, CARD_ENDINGS)):
-            stale.unlink(missing_ok=True)
-    for split in SPLITS:
-        path = Path(args.out, f"{split}.parquet")
-        supervised = path.with_name(f"sft_{split}.parquet")
-        if studies[split]:
-            write_rows(path, _rows(studies[split], split, args), kind="rl")
-            write_card(path, logs[split], settings)
-        if studies[split] and split in SFT_SPLITS:
-            pairs = zip(_rows(studies[split], split, args), studies[split], strict=True)
-            write_rows(supervised, (sft_row(row, study["truth"]["report"]) for row, study in pairs), kind="sft")
-        logs[split].write(path.with_suffix(".skipped.jsonl"))
-
-
-def _rows(studies: list[dict[str, Any]], split: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """The RL rows of a split, one at a time: embedded images are read only when their row is written."""
-    for index, study in enumerate(studies):
-        paths = study["images"]
-        yield report_row(
-            data_source="table",
-            split=split,
-            index=index,
-            prompt_id=f"table/{split}/{study['key']}",
-            subject_id=study["subject_id"],
-            study_id=study["study_id"],
-            images=[Path(path).read_bytes() for path in paths] if args.embed_images else paths,
-            prompt="<image>" * len(paths) + args.prompt.removeprefix("<image>"),
-            ground_truth=study["truth"],
-            width=study["width"],
-            height=study["height"],
-        )
+        rows = [StudyRow(f"table/{split}/{study['key']}", **study["row"]) for study in studies[split]]
+        write_split(
+            args.out, split, rows, logs[split], data_source="table", prompt=args.prompt, settings=settings,
+            embed=args.embed_images,
+        )  # fmt: skip
 
 
 def _report(args: argparse.Namespace, studies: dict[str, list[dict[str, Any]]], logs: dict[str, SkipLog]) -> int:
@@ -263,22 +211,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--val-fraction", type=float, default=0.1)
     add("--test-fraction", type=float, default=0.1)
     add("--seed", type=int, default=0, help="of the split by hash")
-    add("--max-pixels", type=_pixels, help="shrink larger images to this many pixels, keeping their shape")
+    add("--max-pixels", type=pixels, help="shrink larger images to this many pixels, keeping their shape")
     add("--embed-images", action="store_true", help="store image bytes in the Parquet files instead of paths")
-    add("--limit", type=_positive, help="read only the first rows of the table")
+    add("--limit", type=positive, help="read only the first rows of the table")
     add("--prompt", default=DEFAULT_PROMPT, help="user text; one <image> per image is put before it")
     add("--skip-bad", action=argparse.BooleanOptionalAction, default=True, help="skip and count bad rows, or stop")
     return parser
-
-
-def _positive(text: str, least: int = 1) -> int:
-    if not text.isdecimal() or int(text[:20]) < least:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number of at least {least}")
-    return int(text[:20])  # beyond any table or picture; Python refuses to read thousands of digits
-
-
-def _pixels(text: str) -> int:
-    return _positive(text, MIN_SIDE * MIN_SIDE)
 
 
 if __name__ == "__main__":

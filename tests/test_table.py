@@ -416,7 +416,7 @@ def test_an_interrupted_second_run_leaves_no_mixture(root: Path, monkeypatch: py
     def stop(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("data_preprocess.table.write_card", stop)
+    monkeypatch.setattr("data_preprocess.core.split_files.write_card", stop)
     with pytest.raises(KeyboardInterrupt):
         run(root, table, "--split-column", "split")
     assert sorted(path.name for path in out.glob("*.parquet")) == ["train.parquet"]

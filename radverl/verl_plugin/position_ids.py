@@ -21,10 +21,15 @@ def rows_if_ragged_on_channels(position_ids_BCL: torch.Tensor) -> list[torch.Ten
     """
     if not (position_ids_BCL.is_nested and position_ids_BCL.dim() == 3):
         return None
+    if getattr(position_ids_BCL, "_ragged_idx", None) == 2:  # pickling loses it, nothing sets it wrongly before us
+        return None
     values, offsets = position_ids_BCL.values(), position_ids_BCL.offsets()
     n_rows, total = offsets.numel() - 1, int(offsets[-1])
-    # Ragged on channels <=> the offsets count dim 0 of the values. One row with C == L reads the same both ways.
+    # Ragged on channels <=> the offsets count dim 0 of the values, in equal steps of C. One row with C == L reads the
+    # same both ways.
     if values.shape[0] != total or (n_rows == 1 and values.shape[-1] == total):
+        return None
+    if not bool((offsets.diff() * n_rows == total).all()):  # rows whose tokens happen to add up to C
         return None
     return list(values.reshape(n_rows, total // n_rows, values.shape[-1]).unbind(0))
 

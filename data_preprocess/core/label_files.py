@@ -1,0 +1,87 @@
+"""CheXpert labels that come with a data set: JSON lines or a table, one row an image or a study.
+
+    {"path_to_image": "train/patient00001/study1/view1_frontal.jpg", "Edema": 1.0, "Pneumonia": null, ...}
+
+Labels are mapped by name, never by position: the published files disagree on the order.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from data_preprocess.core.tabular import MalformedRow, TableError, read_table
+from radverl.labels import CHEXPERT_14, Labels, canonical_name, normalise_labels
+
+Key = Callable[[Mapping[str, Any]], str | None]
+TABLES = (".csv", ".tsv")
+
+
+def read_labels(path: str | os.PathLike[str], key: Key) -> dict[str, Labels]:
+    """The labels of every row of a file: a .csv or .tsv table, anything else JSON lines.
+
+    Args:
+        key: what to file a row's labels under; None leaves the row out.
+    Raises:
+        TableError: the file is missing, is not what its name says, lacks a label, holds a value that is none, or
+            gives two different sets of labels to one key.
+    """
+    path = Path(path)
+    if path.suffix.lower() in TABLES:
+        return labels_of_rows(enumerate(read_table(path)[1], 1), key, str(path), "row")
+    return labels_of_rows(_json_lines(path), key, str(path), "line")
+
+
+def labels_of_rows(
+    rows: Iterable[tuple[int, Mapping[str, Any] | MalformedRow]], key: Key, where: str, unit: str = "row"
+) -> dict[str, Labels]:
+    """The labels in numbered rows, whose other columns are ignored; errors as `read_labels`."""
+    out: dict[str, Labels] = {}
+    columns: dict[str, str] = {}
+    for number, row in rows:
+        if isinstance(row, MalformedRow):
+            raise TableError(f"{where}: {unit} {number} cannot be read ({row.detail}); restore the file.")
+        if not columns:
+            columns = label_columns(row)
+            if missing := [name for name in CHEXPERT_14 if name not in columns]:
+                raise TableError(f"{where}: has no label {missing[0]!r}; pass a file with the 14 CheXpert labels.")
+        name = key(row)
+        if name is None:
+            continue
+        try:
+            labels = normalise_labels({label: row.get(column) for label, column in columns.items()})
+        except ValueError as error:
+            raise TableError(f"{where}: {unit} {number}: {error}") from error
+        if out.setdefault(name, labels) != labels:
+            raise TableError(f"{where}: {unit} {number} has other labels for {name} than a row before; remove one.")
+    return out
+
+
+def label_columns(columns: Iterable[str]) -> dict[str, str]:
+    """CheXpert name -> the column that holds it, for the columns that are labels."""
+    out: dict[str, str] = {}
+    for column in columns:
+        try:
+            out.setdefault(canonical_name(column), column)
+        except ValueError:
+            continue
+    return out
+
+
+def _json_lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any] | MalformedRow]]:
+    if not os.path.isfile(path):
+        raise TableError(f"{path}: no such file; pass the labels with --labels.")
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            for number, line in enumerate(file, 1):
+                if not line.strip():
+                    continue
+                try:
+                    value = json.loads(line)
+                except (ValueError, RecursionError) as error:
+                    yield number, MalformedRow(f"not JSON: {error}")
+                    continue
+                yield number, value if isinstance(value, dict) else MalformedRow("not a JSON object")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TableError(f"{path}: cannot be read as UTF-8 text ({error}).") from error
