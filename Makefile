@@ -6,6 +6,8 @@ UV := $(shell command -v uv || echo .uv/bin/uv)
 EXTRAS := cpu,data,eval,dev
 # pyc files are written at install: each of the ten processes of a run imports torch, verl and vLLM anew.
 INSTALL := $(UV) pip install --python $(PY) --compile-bytecode --override overrides-cpu.txt -e '.[$(EXTRAS)]'
+# What OraPO's DPO is compared with. In a folder of its own: verl 0.9.1 cannot start where this TRL can be imported.
+TRL := trl==1.16.0
 
 .PHONY: demo test bench lint setup clean
 demo: setup
@@ -27,6 +29,7 @@ setup: $(VENV)/.complete
 $(VENV)/.complete: pyproject.toml overrides-cpu.txt | $(UV)
 	$(UV) venv --quiet --allow-existing --python '>=3.11,<3.13' $(VENV)
 	$(INSTALL)
+	$(UV) pip install --quiet --python $(PY) --no-deps --target $(VENV)/trl $(TRL)
 	touch $@
 
 .uv/bin/uv:

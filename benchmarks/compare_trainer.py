@@ -69,6 +69,9 @@ def _register(v1: Any) -> None:
             metrics.update({f"compare/{name}": value for name, value in self.measured.items()})
             return batch
 
+        def dump_columns(self, key: str) -> dict[str, Any]:
+            return {}  # a step of GRPO has no weights
+
         def _update_actor(self, batch: Any, metrics: dict) -> Any:
             if self.global_steps > PAIRED_STEPS:
                 owner = trainer.OrapoTrainerSync if self.is_orapo else PPOTrainerSync

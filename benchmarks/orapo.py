@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from benchmarks.compare_trainer import PAIRED_STEPS
 from benchmarks.driver import seconds_on_driver
@@ -25,6 +26,7 @@ RUN = Path("outputs/bench/orapo")
 WARM_UP_STEPS = 2
 GOALS = {"update": 1.20, "step": 1.12, "memory": 1.05, "driver": 0.01}
 PROMPTS = 512
+MICRO = 8  # divides the 64 rows of GRPO and the 72 of OraPO: both run on micro-batches of one size
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -35,8 +37,11 @@ def main(argv: list[str] | None = None) -> int:
     environment = {**os.environ, **SIZES, "OUT": str(RUN), "STEPS": str(args.steps), "LR": "1e-5"}
     environment["EXTERNAL_MODULES"] = "benchmarks.compare_trainer"
     environment["PYTHONPATH"] = os.getcwd()
-    override = "trainer.v1.trainer_mode=orapo_compare"
-    subprocess.run(["bash", "recipes/demo_cpu.sh", override], env=environment, check=True, stdout=sys.stderr)
+    overrides = [
+        "trainer.v1.trainer_mode=orapo_compare",
+        f"actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={MICRO}",
+    ]
+    subprocess.run(["bash", "recipes/demo_cpu.sh", *overrides], env=environment, check=True, stdout=sys.stderr)
     records = [r for r in read_log(RUN / "rl/metrics.jsonl") if r["step"] > WARM_UP_STEPS]
 
     def ratios(name: str) -> list[float]:
@@ -50,10 +55,13 @@ def main(argv: list[str] | None = None) -> int:
     )
     update, memory = statistics.median(ratios("s")), statistics.median(ratios("peak"))
     spread = {"least": round(min(ratios("s")), 3), "most": round(max(ratios("s")), 3), "pairs": len(ratios("s"))}
-    detail = {**spread, "bound_by_rows": 1.125, "bound_by_response_tokens": round(tokens, 3)}
+    detail: dict[str, Any] = {**spread, "bound_by_rows": 1.125, "bound_by_response_tokens": round(tokens, 3)}
     results = [write("orapo_update", update, GOALS["update"], detail, f"{len(ratios('s'))} pairs, bound 1.125 by rows")]
     grpo, orapo = step_seconds(0.0), step_seconds(1.0)
     detail = {"grpo_seconds": round(grpo, 3), "orapo_seconds": round(orapo, 3)}
+    for stage in ("gen", "old_log_prob", "ref", "adv", "update_actor"):
+        of = [[r[f"timing_s/{stage}"] for r in records if r.get("compare/is_orapo") == kind] for kind in (0.0, 1.0)]
+        detail[stage] = [round(statistics.median(seconds), 3) for seconds in of]  # GRPO, OraPO
     results.append(write("orapo_step", orapo / grpo, GOALS["step"], detail, f"{orapo:.2f} s, GRPO {grpo:.2f} s"))
     results.append(write("orapo_memory", memory, GOALS["memory"], {"pairs": len(ratios("peak"))}, "actor at its peak"))
     here = statistics.median(r["compare/bookkeeping_s"] for r in records if r.get("compare/is_orapo") == 1.0)

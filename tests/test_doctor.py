@@ -1,6 +1,7 @@
 """`radverl doctor` says in words and by its exit code what is there, and finds a plugin that failed in silence."""
 
 import http.server
+import sys
 import threading
 from pathlib import Path
 
@@ -26,8 +27,8 @@ def test_all_well_in_a_real_ray_worker(monkeypatch, capsys) -> None:
     assert main([]) == 0
     out = capsys.readouterr().out
     assert "plugin loaded in a Ray worker by VERL_USE_EXTERNAL_MODULES and its entry point" in out
-    assert "reward manager radverl; rewards facts" in out
-    assert "position_ids, cpu platform" in out
+    assert "reward manager radverl; rewards accuracy, facts" in out
+    assert "trainers: orapo_sync, orapo_colocate_async; fixes: position_ids, cpu platform" in out
     assert "platform cpu, 0 GPU(s)" in out
 
 
@@ -45,6 +46,15 @@ def test_wrong_verl_is_a_failure_and_starts_no_ray(monkeypatch) -> None:
     monkeypatch.setattr("importlib.metadata.version", lambda name: "0.8.1")
     findings = examine()
     assert any("verl 0.8.1 is installed" in f.text and f.status == "FAIL" for f in findings)
+
+
+def test_a_trl_that_verl_cannot_start_beside_is_found(without_ray, monkeypatch) -> None:
+    folder = Path(sys.prefix) / "trl"  # put there by the Makefile for tests/test_orapo_trl.py
+    if not folder.is_dir():
+        pytest.skip("there is no such trl; run make setup.")
+    assert not [f for f in examine() if "trl" in f.text]
+    monkeypatch.syspath_prepend(str(folder))
+    assert [f.status for f in examine() if "has no AutoModelForCausalLMWithValueHead" in f.text] == ["FAIL"]
 
 
 def test_too_little_shared_memory_says_how_to_get_more() -> None:

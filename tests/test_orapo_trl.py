@@ -5,8 +5,10 @@ TRL takes pairs; a prompt is a batch of n pairs that share the true report. `sig
 Shapes: P prompts, K rollouts, T tokens of a rollout, S of a report, N pairs of a prompt.
 """
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,14 +30,16 @@ P, T, S = 3, 9, 12
 
 @pytest.fixture(scope="module")
 def dpo_trainer() -> Iterator[Any]:
+    """TRL's class, from a folder of its own (Makefile): verl 0.9.1 fails in a process that can import this TRL."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(
-            "VLLM_LOGGING_LEVEL", "INFO"
-        )  # TRL sets it at import; runs started by other tests would inherit it
+        patch.setenv("VLLM_LOGGING_LEVEL", "INFO")  # TRL sets it at import; runs of other tests would inherit it
+        patch.syspath_prepend(str(Path(sys.prefix) / "trl"))
         pytest.importorskip("trl")
         from trl.trainer.dpo_trainer import DPOTrainer
 
         yield DPOTrainer
+    for name in [name for name in sys.modules if name.partition(".")[0] == "trl"]:
+        del sys.modules[name]
 
 
 def their_loss(

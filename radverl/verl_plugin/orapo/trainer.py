@@ -80,6 +80,10 @@ class OrapoMixin(RewardDumpMixin):
 
     # ---- one step, in verl's order
 
+    def step(self, metrics: dict, timing_raw: dict) -> KVBatchMeta:
+        self.weight_of: dict[str, float] = {}  # by uid, of all batches between two weight syncs
+        return super().step(metrics, timing_raw)
+
     def _step_once(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
         self._own_keys: list[str] = []
         batch = super()._step_once(*args, **kwargs)
@@ -152,7 +156,7 @@ class OrapoMixin(RewardDumpMixin):
         longest = self.config.data.max_response_length
         step_metrics["orapo/oracle_truncated"] = float((step.lengths_gt_P >= longest).double().mean())
         metrics.update(step_metrics)
-        self.weight_of = dict(zip(self.groups.uids, oracle_fields["orapo_dpo_weight"].tolist(), strict=True))
+        self.weight_of |= dict(zip(self.groups.uids, oracle_fields["orapo_dpo_weight"].tolist(), strict=True))
 
         partition = batch.partition_id
         exchange.put_loss_fields(batch.keys + self.filler_keys, partition, rollout_fields, is_oracle=False)
