@@ -1,4 +1,4 @@
-# make demo | test | bench | lint. Each sets up .venv first; an environment that is complete is left as it is.
+# make demo | test | bench | lint | reproduce-orapo. Each sets up .venv first; an environment that is complete is left as it is.
 SHELL := bash
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -9,7 +9,7 @@ INSTALL := $(UV) pip install --python $(PY) --compile-bytecode --override overri
 # What OraPO's DPO is compared with. In a folder of its own: verl 0.9.1 cannot start where this TRL can be imported.
 TRL := trl==1.16.0
 
-.PHONY: demo test bench lint setup clean
+.PHONY: demo test bench lint reproduce-orapo setup clean
 demo: setup
 	bash recipes/demo_cpu.sh
 
@@ -18,6 +18,10 @@ test: setup
 
 bench: setup
 	$(PY) -m benchmarks $(if $(BASELINE),--baseline $(BASELINE))
+
+# GRPO against OraPO over three seeds on simulated films: docs/reproduce_orapo.{json,png,md}. About an hour.
+reproduce-orapo: setup
+	DOCS=docs bash recipes/orapo_cpu.sh
 
 lint: setup
 	$(VENV)/bin/ruff check .

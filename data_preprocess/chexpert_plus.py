@@ -41,7 +41,7 @@ from data_preprocess.core.outputs import output_folder, usable_text
 from data_preprocess.core.parallel import ordered_map
 from data_preprocess.core.reports import report_text
 from data_preprocess.core.skiplog import SkipLog, SkipRow
-from data_preprocess.core.split_files import StudyRow, remove_files, write_split
+from data_preprocess.core.split_files import StudyRow, refuse_folders, remove_files, write_split
 from data_preprocess.core.splits import SPLITS, hash_split
 from data_preprocess.core.tabular import TableError, read_table
 from radverl.chexpert import label_report
@@ -62,19 +62,24 @@ def main(argv: list[str] | None = None) -> int:
         hash_split("", val_fraction=args.val_fraction, test_fraction=args.test_fraction)
         if args.balance and "train" not in args.split:
             raise ValueError("--balance draws the training studies, but --split does not name train; add it.")
+        for option in ("csv", "image_root", "labels"):  # an empty shell variable is no choice
+            if getattr(args, option) is not None:
+                usable_text(getattr(args, option), f"--{option.replace('_', '-')}")
         root = Path(args.image_root or Path(args.csv).parent)
-        usable_text(str(root), "--image-root")
         check_root(root, [])  # before the table is read, which takes a while
         columns, rows = read_table(args.csv)
         for column in ("path_to_image", *(f"section_{name}" for name in TARGETS[args.target])):
             if column not in columns:
                 raise TableError(f"{args.csv}: has no column {column!r}; pass df_chexpert_plus_*.csv with --csv.")
+        if not rows:
+            raise TableError(f"{args.csv}: has a header and no rows; pass the whole table with --csv.")
         labels, source = read_study_labels(args.labels, args.csv, columns, rows, args.target)
         log = SkipLog()
         studies = group_rows(rows, log)
         del rows  # gigabytes
         check_root(root, studies)
         output_folder(output_folder(args.out) / "images")
+        refuse_folders(args.out, args.split)
     except (ValueError, OSError) as error:
         print(f"chexpert_plus: {error}", file=sys.stderr)
         return 2

@@ -23,7 +23,7 @@ from data_preprocess.core.outputs import output_folder, usable_text
 from data_preprocess.core.reports import findings_and_impression, refuse_empty, report_text
 from data_preprocess.core.rows import DEFAULT_PROMPT
 from data_preprocess.core.skiplog import SkipLog, SkipRow
-from data_preprocess.core.split_files import StudyRow, remove_files, write_split
+from data_preprocess.core.split_files import StudyRow, refuse_folders, remove_files, write_split
 from data_preprocess.core.splits import SPLITS, hash_split, split_name
 from data_preprocess.core.stored import plain_copy
 from data_preprocess.core.tabular import MalformedRow, TableError, cell, plain_text, read_table, require_columns
@@ -43,6 +43,7 @@ def main(argv: list[str] | None = None) -> int:
         usable_text(str(root), "--image-root")
         args.prompt = prompt_text(args.prompt)
         output_folder(output_folder(args.out) / "images")
+        refuse_folders(args.out, SPLITS)
     except (ValueError, OSError) as error:
         print(f"table: {error}", file=sys.stderr)
         return 2

@@ -34,7 +34,9 @@ whole_numbers() { # names of variables that must hold one
     [[ ${!name} =~ ^[1-9][0-9]*$ ]] || stop "$name=${!name} is not a whole number above 0; correct it."
   done
 }
-quoted() { printf "'%s'" "${1//\'/\\\'}"; } # a path as hydra's grammar takes it
+quoted() { # a path as hydra's grammar takes it: backslashes count where a quote follows
+  printf "'%s'" "$(printf '%s' "$1" | sed -E "s/(\\\\*)'/\1\1\\\\'/g; s/(\\\\*)\$/\1\1/")"
+}
 from_here() { if [[ $1 == /* ]]; then printf '%s' "$1"; else printf '%s' "$here/$1"; fi; }
 
 PYTHON=${PYTHON:-.venv/bin/python}
@@ -74,6 +76,8 @@ if [[ -n ${OUT:-} ]]; then OUT=$(from_here "$OUT"); else OUT=$PWD/outputs/$name;
 [[ ! -e $OUT || -d $OUT ]] || stop "OUT=$OUT is a file; name a folder."
 if [[ -n ${DATA:-} ]]; then DATA=$(from_here "$DATA"); else DATA=data/chexpert_plus_$STUDIES; fi
 [[ ! -d $(from_here "$MODEL") ]] || MODEL=$(from_here "$MODEL")
+[[ $DATA$MODEL$OUT != *'${'* && $DATA$MODEL$OUT != *$'\n'* ]] || # verl resolves its config again and again
+  stop "DATA, MODEL or OUT holds \${ or a line break, which no config can hold; use another path."
 if [[ ! -f $DATA/train.parquet || ! -f $DATA/val.parquet ]]; then
   # --max-pixels: ours, 512 tokens of 28 x 28 pixels
   missing="$DATA has no train.parquet or no val.parquet; make them with: radverl data chexpert_plus --csv \

@@ -1,6 +1,7 @@
 """CheXpert Plus: one row per study with the labels of the release, whatever the order of the table."""
 
 import csv
+import gzip
 import json
 import random
 from collections.abc import Iterator
@@ -74,6 +75,12 @@ def tail(release: Release) -> Release:
     release.add("patient90000/study1/view1_frontal", split="valid")
     release.write()
     return release
+
+
+def labels_line(**labels: int) -> str:
+    """A line of a label file about the second study of `tail`."""
+    path = "train/patient00001/study1/view1_frontal.jpg"
+    return json.dumps({"path_to_image": path, **dict.fromkeys(CHEXBERT), **labels})
 
 
 def truths(path: Path) -> dict[str, dict[str, Any]]:
@@ -482,11 +489,11 @@ def test_bad_input_is_one_sentence_and_status_2(
     [
         ("{broken", "line 3 cannot be read (not JSON"),
         ("[1]", "line 3 cannot be read (not a JSON object)"),
-        (
-            '{"path_to_image": "train/patient00001/study1/view1_frontal.jpg", "Edema": 3}',
-            "line 3: label 'Edema' has value",
-        ),
-        ('{"path_to_image": "train/patient00001/study1/view1_frontal.jpg", "Edema": 1}', "line 3 has other labels"),
+        (labels_line(Edema=3), "line 3: label 'Edema' has value"),
+        (labels_line(Edema=1), "line 3 has other labels"),
+        (labels_line(fracture=0, Fracture=1), "line 3: label 'Fracture' is given twice with values"),
+        ('{"path_to_image": "train/patient00001/study1/view1_frontal.jpg", "Edema": 1}', "line 3 has no label"),
+        (json.dumps(dict.fromkeys(CHEXBERT)), "line 3: has no path_to_image or Path"),
     ],
 )
 def test_a_damaged_label_file_is_named_by_line(
@@ -508,7 +515,10 @@ def test_other_inputs_that_cannot_be_used(tail: Release, capsys: pytest.CaptureF
     assert "has no label 'No Finding'" in capsys.readouterr().err
     file.write_text(json.dumps(dict.fromkeys(CHEXBERT)))
     assert tail.run()[0] == 2
-    assert "a row of labels has no path_to_image or Path" in capsys.readouterr().err
+    assert "line 1: has no path_to_image or Path" in capsys.readouterr().err
+    file.write_text("\n")
+    assert tail.run()[0] == 2
+    assert "report_fixed.json: has no rows" in capsys.readouterr().err
     for path in [*file.parent.iterdir()]:
         path.unlink()
     file.parent.rmdir()
@@ -556,3 +566,78 @@ def test_the_console_script_finds_it_and_its_files_pass_the_check(
     _, out = tail.run("--balance", "12")
     for name in ("train", "val", "sft_train"):
         assert data(["check", str(out / f"{name}.parquet")]) == 0
+
+
+def test_a_row_that_cannot_be_read_leaves_no_study_behind(release: Release) -> None:
+    for number in range(3):
+        release.add(f"patient{number:05d}/study1/view1_frontal")
+    release.write()
+    bad = [{**release.rows[0], "section_findings": ["a"]}, {**release.rows[1], "split": True}, release.rows[2]]
+    table = release.folder / "table.jsonl"
+    table.write_text("\n".join(json.dumps(row) for row in bad))
+    status, out = release.run("--csv", str(table))
+    assert status == 0
+    assert list(truths(out / "train.parquet")) == ["patient00002/study1"]
+    assert [entry["reason"] for entry in skipped(out / "train.skipped.jsonl")] == ["not text", "not text"]
+
+
+@pytest.mark.parametrize(("word", "file"), [("val", "val"), ("Validation", "val"), ("test", "test"), ("weird", None)])
+def test_another_word_for_a_split_never_means_training(release: Release, word: str, file: str | None) -> None:
+    """The folder says train; the column goes first where it holds a study out, and an unknown word might."""
+    release.add("patient00000/study1/view1_frontal")
+    release.add("patient00001/study1/view1_frontal")
+    release.rows[1]["split"] = word
+    release.write()
+    status, out = release.run()
+    assert status == 0
+    assert list(truths(out / "train.parquet")) == ["patient00000/study1"]
+    if file:
+        assert list(truths(out / f"{file}.parquet")) == ["patient00001/study1"]
+    else:
+        assert [entry["reason"] for entry in skipped(out / "train.skipped.jsonl")] == ["unknown split"]
+
+
+@pytest.mark.parametrize(("text", "kept"), [("a\0b", False), ("a\x1bb", False), ("a\x7f", False), ("it\x92s", True)])
+def test_control_characters_are_no_report(release: Release, text: str, kept: bool) -> None:
+    release.add("patient00000/study1/view1_frontal")
+    release.add("patient00001/study1/view1_frontal", texts=(f"The lungs are clear {text}.", "Normal."))
+    release.write()
+    _, out = release.run()
+    assert len(truths(out / "train.parquet")) == 1 + kept
+    assert [entry["reason"] for entry in skipped(out / "train.skipped.jsonl")] == ["malformed text"] * (not kept)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: data.split(b"\n")[0], "table.csv: has a header and no rows"),
+        (gzip.compress, "it is packed; unpack it first"),
+        (lambda data: b"PK\x03\x04\xff", "it is packed; unpack it first"),
+        (lambda data: data.replace(b"clear", b"cl\xe9ar"), "save the table as UTF-8"),
+    ],
+)
+def test_a_table_that_is_none(tail: Release, change: Any, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    table = tail.folder / "table.csv"
+    table.write_bytes(change(table.read_bytes()))
+    assert tail.run()[0] == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--csv", "--image-root", "--labels"])
+def test_an_empty_shell_variable_is_no_choice(tail: Release, option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tail.run(option, "")[0] == 2
+    assert f"{option} is ''; write something there." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["train.parquet", "sft_val.parquet", "test.json", "train.skipped.jsonl"])
+def test_a_folder_in_the_way_is_named_before_the_work(
+    tail: Release, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tail.folder / "out" / name).mkdir(parents=True)
+    assert tail.run()[0] == 2
+    assert f"{name} is a folder" in capsys.readouterr().err
+    assert not any((tail.folder / "out" / "images").iterdir())
+
+
+def skipped(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]

@@ -1,5 +1,6 @@
 """From the rows of a step to the numbers of each row: groups, weights, coefficients, failed samples, metrics."""
 
+import dataclasses
 import math
 
 import pytest
@@ -37,10 +38,20 @@ def test_groups_are_read_from_the_keys():
     assert groups.row_PK.tolist() == [[4, 0, 6], [1, 5, 3]]
 
 
-def test_the_last_output_of_a_session_stands_for_it():
-    groups = groups_of(["a_0_0", "a_0_1", "a_1_0", "b_1_0"])
-    assert groups.row_PK.tolist() == [[1, 2], [3, -1]]
-    assert groups.prompt_R.tolist() == [0, 0, 0, 1]
+def test_several_outputs_of_a_session_are_refused():
+    with pytest.raises(ValueError, match="several outputs of one session"):
+        groups_of(["a_0_0", "a_1_0", "a_0_1"])
+
+
+def test_rollouts_that_a_correction_emptied_are_no_negatives():
+    """Their reward still counts in z."""
+    made = dataclasses.replace(
+        step(rewards=[0.5, 0, 0, 0, 0, 0, 0]), rejected_R=torch.tensor([False, True] + [False] * 5)
+    )
+    rollouts, oracle, metrics = mix(OrapoSettings(), ZeroRewardEma(), made)
+    assert rollouts["orapo_negative"].tolist() == [1, 0, 0, 1, 1, 1, 1]
+    assert oracle["orapo_dpo_weight"].tolist() == pytest.approx([0.05 + 0.1 * (2 / 3) ** 2, 0.15])
+    assert metrics["orapo/pairs"] == 5
 
 
 def test_session_ten_comes_after_session_nine():

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 pytest.importorskip("torch")
 import torch
 
+from data_preprocess.core.skiplog import umask
 from radverl.orapo import ZeroRewardEma
 from radverl.verl_plugin.orapo import layout, state
 from radverl.verl_plugin.orapo.rows import (
@@ -31,7 +32,7 @@ class Letters:
     all_special_ids = (0, 1)
     template = "<{role}>{content}{end}"
 
-    def encode(self, text, add_special_tokens):
+    def encode(self, text, add_special_tokens, split_special_tokens=False):
         assert not add_special_tokens
         return [1 if letter == "$" else 0 if letter == "^" else ord(letter) for letter in text]
 
@@ -55,9 +56,12 @@ def test_the_end_of_a_turn_is_read_off_the_template(tokenizer, token):
 
 
 def test_a_long_report_is_cut_like_a_rollout():
-    assert oracle_tokens("abc", Letters(), 1, 8).tolist() == [97, 98, 99, 1]
-    assert oracle_tokens("abc", Letters(), 1, 3).tolist() == [97, 98, 99]
-    assert oracle_tokens("abc", Letters(), 1, 1).tolist() == [97]
+    ids, is_cut = oracle_tokens("abc", Letters(), 1, 8)
+    assert (ids.tolist(), is_cut) == ([97, 98, 99, 1], False)
+    ids, is_cut = oracle_tokens("abc", Letters(), 1, 3)
+    assert (ids.tolist(), is_cut) == ([97, 98, 99], True)
+    ids, is_cut = oracle_tokens("abc", Letters(), 1, 1)
+    assert (ids.tolist(), is_cut) == ([97], True)
 
 
 @pytest.mark.parametrize("n_channels", [None, 4])
@@ -159,9 +163,30 @@ def test_group_order_keeps_prompts_together(n_chunks, per_chunk, n, data):
         assert names <= {group[-1].split("_")[0]}
 
 
-def test_several_outputs_of_a_session_cannot_be_grouped():
-    with pytest.raises(ValueError, match="one output for each session"):
-        layout.row_groups(["u_0_0", "u_0_1"], ["u_0_gt"], ["u"], 1)
+def test_a_prompt_with_more_rollouts_than_n_cannot_be_grouped():
+    with pytest.raises(ValueError, match="__rollout_n__"):
+        layout.row_groups(["u_0_0", "u_1_0"], ["u_0_gt"], ["u"], 1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "at_most", "padded"),
+    [(36, 4, 36), (17, 8, 18), (5, 4, 6), (9, 8, 10), (7, 7, 7), (13, 100, 13), (11, 1, 11), (1, 8, 1)],
+)
+def test_rows_are_padded_to_fair_micro_batches(rows, at_most, padded):
+    assert layout.rows_with_padding(rows, at_most) == padded
+
+
+def test_padding_is_shared_out_last():
+    """A padding row is longer than these reports; both chunks still get two of them."""
+    oracle = ["a_0_gt", "b_0_gt", "c_0_gt", "d_0_gt", "padx_0_0", "padx_1_0"]
+    lengths = {key: 128 if key.startswith("pad") else 40 for key in oracle}
+    order = layout.row_order([f"r_{i}_0" for i in range(6)], oracle, 2, lengths)
+    assert [sum(key.endswith("_gt") for key in order[i : i + 6]) for i in (0, 6)] == [2, 2]
+
+
+def test_inputs_for_each_token_are_refused():
+    with pytest.raises(ValueError, match="mm_token_type_ids, one for each token"):
+        oracle_row(torch.tensor([5]), torch.tensor([0]), {"mm_token_type_ids": 0}, torch.tensor([1]), False)
 
 
 @pytest.mark.parametrize(
@@ -194,9 +219,88 @@ def test_a_checkpoint_of_another_trainer_starts_anew_and_says_so(tmp_path, caplo
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", "3", '{"version": 1}', '{"version": 1, "scope": "prompt", "values": {"a": "x"}}']
+    "text",
+    [
+        *("", "{", "[]", "3", "[" * 100_000, '{"version": 1}', '{"version": 1, "scope": "batch", "values": {}}'),
+        *(
+            f'{{"version": 1, "scope": "prompt", "values": {{"a": {value}}}}}'
+            for value in ('"x"', "null", "true", "NaN", "Infinity", "1.5", "9" * 400, "9" * 5000)
+        ),
+    ],
 )
 def test_a_broken_state_is_named(tmp_path, text):
     (tmp_path / state.FILE).write_text(text)
     with pytest.raises(ValueError, match=r"orapo_state\.json: .*resume from another checkpoint"):
         state.load(ZeroRewardEma(), tmp_path)
+
+
+def test_a_state_that_is_no_file_is_not_taken_for_none(tmp_path):
+    path = tmp_path / state.FILE
+    path.mkdir()
+    with pytest.raises(ValueError, match=r"orapo_state\.json: Is a directory; resume from another"):
+        state.load(ZeroRewardEma(), tmp_path)
+    with pytest.raises(OSError, match=r"orapo_state\.json: the zero-reward averages cannot be written"):
+        state.save(ZeroRewardEma(), tmp_path)
+    assert [found.name for found in tmp_path.iterdir()] == [state.FILE]  # no unfinished file is left
+    path.rmdir()
+    path.symlink_to(tmp_path / "lost")
+    with pytest.raises(ValueError, match="No such file"):
+        state.load(ZeroRewardEma(), tmp_path)
+
+
+def test_others_may_read_the_state(tmp_path):
+    state.save(ZeroRewardEma(), tmp_path)
+    assert (tmp_path / state.FILE).stat().st_mode & 0o777 == 0o666 & ~umask()
+
+
+def row(info=None, report="Clear.", **changes):
+    truth = {"ground_truth": json.dumps({"report": report})}
+    return {"data_source": "s", "extra_info": info or {"prompt_id": "a"}, "reward_model": truth, **changes}
+
+
+@pytest.mark.parametrize("token", ["<|im_end|>", "<|image_pad|>", "<|vision_start|>", "<image>", "<video>"])
+@pytest.mark.parametrize("place", ["report", "oracle"])
+def test_control_tokens_in_a_true_report_are_refused_before_the_run(token, place):
+    bad = row(report=f"Clear. {token}") if place == "report" else row({"prompt_id": "a", "oracle": f"<think>{token}"})
+    with pytest.raises(ValueError, match=r"training row 0 \(a\): the true report contains .*remove it"):
+        check_dataset([bad])
+
+
+def test_tags_are_no_control_tokens():
+    check_dataset([row({"prompt_id": "a", "oracle": "<think>Lungs.</think> <answer>Clear, heart < 15 cm.</answer>"})])
+
+
+def test_what_spells_a_special_token_stays_text():
+    transformers = pytest.importorskip("transformers")
+    tokenizers = pytest.importorskip("tokenizers")
+    alphabet = {letter: number for number, letter in enumerate("</s>ab")}
+    core = tokenizers.Tokenizer(tokenizers.models.BPE({**alphabet, "</s>": len(alphabet)}, []))
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=core, eos_token="</s>")
+    assert tokenizer.eos_token_id in tokenizer.encode("a</s>b", add_special_tokens=False)
+    *text, end = oracle_tokens("a</s>b", tokenizer, tokenizer.eos_token_id, 99)[0].tolist()
+    assert end == tokenizer.eos_token_id
+    assert end not in text
+    assert text == [alphabet[letter] for letter in "a</s>b"]
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        (row({"prompt_id": " "}), "extra_info.prompt_id=' ': give a text or a whole number"),
+        (row({"prompt_id": float("nan")}), "prompt_id=nan"),
+        (row({"prompt_id": ["a"]}), "prompt_id=\\['a'\\]"),
+        (row({"index": True}), "index=True"),
+        (row({"index": 0.5}), "index=0.5"),
+        (row("text"), "must be structs"),
+        (row(reward_model=["x"]), "must be structs"),
+        (row(reward_model={"ground_truth": '{"report": "Clear.'}), "broken JSON"),
+        (row(report="\ud800"), "not valid Unicode"),
+    ],
+)
+def test_rows_that_mean_nothing_are_named(bad, words):
+    with pytest.raises(ValueError, match=f"training row 1.*{words}"):
+        check_dataset([row({"prompt_id": "first"}), bad])
+
+
+def test_a_null_split_is_none():
+    assert prompt_id("s", {"index": 3, "split": None}) == prompt_id("s", {"index": 3})

@@ -11,7 +11,7 @@ from data_preprocess.core.skiplog import SkipRow
 from data_preprocess.core.split_files import StudyRow
 from data_preprocess.core.stored import plain_copy
 from data_preprocess.core.tabular import MalformedRow, TableError
-from radverl.labels import CHEXPERT_14, Labels
+from radverl.labels import CHEXPERT_14, Labels, canonical_name
 from radverl.text import remove_prior_references
 
 TARGETS = {"findings": ("findings",), "impression": ("impression",), "both": ("findings", "impression")}
@@ -106,7 +106,7 @@ def read_study_labels(
         return None, "rules"
     folder = Path(option or Path(csv).parent / LABEL_FOLDER)
     if option is None and not folder.is_dir():
-        if set(label_columns(columns)) != set(CHEXPERT_14):
+        if {canonical_name(column) for column in label_columns(columns)} != set(CHEXPERT_14):
             raise TableError(f"{folder}: no such folder; pass --labels FILE, or --labels rules for our own labeller.")
         whole = ((number, row) for number, row in enumerate(rows, 1) if not isinstance(row, MalformedRow))
         return labels_of_rows(whole, label_key, csv), "columns of the table"

@@ -13,6 +13,7 @@ from typing import Any
 
 from data_preprocess.core.images import ImageError
 from data_preprocess.core.skiplog import SkipLog, SkipRow
+from data_preprocess.core.splits import split_name
 from data_preprocess.core.tabular import MalformedRow, TableError, cell
 
 PATH_COLUMNS = ("path_to_image", "Path")  # CheXpert Plus; CheXpert's own tables, such as the human-read valid.csv
@@ -64,9 +65,10 @@ def group_rows(rows: Iterable[dict[str, Any] | MalformedRow], log: SkipLog) -> l
             if isinstance(row, MalformedRow):
                 raise SkipRow(row.detail, "malformed row")
             match = _match(cell(row, "path_to_image"))
-            views[match["study"]].append(_view(row, match))
+            view, part = _view(row, match), _part(cell(row, "split"))
+            views[match["study"]].append(view)
             subjects[match["study"]] = match["subject"]
-            parts[match["study"]] |= {match["part"], cell(row, "split").lower()}
+            parts[match["study"]] |= {match["part"], part}
         except SkipRow as error:
             log.add(number, error.reason, str(error))
     studies = []
@@ -90,7 +92,7 @@ def label_key(row: Mapping[str, Any]) -> str | None:
     """
     column = next((name for name in PATH_COLUMNS if name in row), None)
     if column is None:
-        raise TableError(f"a row of labels has no {' or '.join(PATH_COLUMNS)}; pass a label file of CheXpert Plus.")
+        raise TableError(f"has no {' or '.join(PATH_COLUMNS)}; pass a label file of CheXpert Plus.")
     match = _PATH.fullmatch(str(row[column]).strip())
     return match["name"].partition("/")[2] if match else None
 
@@ -161,6 +163,14 @@ def _match(path: str) -> re.Match[str]:
     if prefix.startswith("/") or ".." in prefix.split("/"):
         raise SkipRow(f"path_to_image {path[:100]!r} leaves the folder of the images", "image outside image root")
     return match
+
+
+def _part(word: str) -> str:
+    """The data set's split a word means, "" for none; a word nobody knows could be one that is held out."""
+    part = {"val": "valid"}.get(split_name(word) or "", split_name(word) or "")
+    if word and not part:
+        raise SkipRow(f"split is {word[:40]!r}; use {', '.join(PARTS)}", "unknown split")
+    return part
 
 
 def _view(row: dict[str, Any], match: re.Match[str]) -> View:

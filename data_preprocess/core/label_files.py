@@ -38,35 +38,41 @@ def labels_of_rows(
 ) -> dict[str, Labels]:
     """The labels in numbered rows, whose other columns are ignored; errors as `read_labels`."""
     out: dict[str, Labels] = {}
-    columns: dict[str, str] = {}
+    columns, known, number = list[str](), None, 0
     for number, row in rows:
         if isinstance(row, MalformedRow):
             raise TableError(f"{where}: {unit} {number} cannot be read ({row.detail}); restore the file.")
-        if not columns:
-            columns = label_columns(row)
-            if missing := [name for name in CHEXPERT_14 if name not in columns]:
-                raise TableError(f"{where}: has no label {missing[0]!r}; pass a file with the 14 CheXpert labels.")
-        name = key(row)
-        if name is None:
-            continue
+        if row.keys() != known:  # a line of JSON may have other keys than the one before
+            known, columns = row.keys(), label_columns(row)
+            there = {canonical_name(column) for column in columns}
+            if missing := [name for name in CHEXPERT_14 if name not in there]:
+                message = f"{unit} {number} has no label {missing[0]!r}; pass a file with the 14 CheXpert labels."
+                raise TableError(f"{where}: {message}")
         try:
-            labels = normalise_labels({label: row.get(column) for label, column in columns.items()})
-        except ValueError as error:
+            name = key(row)
+            if name is None:
+                continue
+            labels = normalise_labels({column: row[column] for column in columns})
+        except ValueError as error:  # a TableError of the key's too
             raise TableError(f"{where}: {unit} {number}: {error}") from error
         if out.setdefault(name, labels) != labels:
             raise TableError(f"{where}: {unit} {number} has other labels for {name} than a row before; remove one.")
+    if not number:
+        raise TableError(f"{where}: has no rows; restore the file.")
     return out
 
 
-def label_columns(columns: Iterable[str]) -> dict[str, str]:
-    """CheXpert name -> the column that holds it, for the columns that are labels."""
-    out: dict[str, str] = {}
-    for column in columns:
-        try:
-            out.setdefault(canonical_name(column), column)
-        except ValueError:
-            continue
-    return out
+def label_columns(columns: Iterable[str]) -> list[str]:
+    """The columns that hold one of the 14 labels, in any spelling; two of one label must agree in every row."""
+    return [column for column in columns if _is_label(column)]
+
+
+def _is_label(column: str) -> bool:
+    try:
+        canonical_name(column)
+    except ValueError:
+        return False
+    return True
 
 
 def _json_lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any] | MalformedRow]]:

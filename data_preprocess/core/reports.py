@@ -1,8 +1,13 @@
 """The text of a report as a model should read and write it."""
 
+import re
+
 from data_preprocess.core.rows import PLACEHOLDER, SPECIAL_TOKEN
 from data_preprocess.core.skiplog import SkipRow
 from radverl.text import split_sections
+
+# Left by a damaged export. U+0080 to U+009F stay: quotes and dashes of a Windows export that was read as Latin-1.
+CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f]")
 
 
 def report_text(findings: str, impression: str) -> str:
@@ -31,13 +36,16 @@ def refuse_empty(findings: str, impression: str) -> None:
     """Check that there is a report to learn from.
 
     Raises:
-        SkipRow: no letter is left, the text is no valid Unicode, or a part of it is an image or special token.
+        SkipRow: no letter is left, the text is no valid Unicode, a part of it is an image or special token, or it has
+            a control character that is no white space.
     """
     text = findings + impression
     if not any(character.isalpha() for character in text):
         raise SkipRow("no word of a report is there", "empty report")
     if found := PLACEHOLDER.search(text) or SPECIAL_TOKEN.search(text):
         raise SkipRow(f"the report contains {found[0]}, which is no text to a model", "placeholder in report")
+    if found := CONTROL.search(text):
+        raise SkipRow(f"the report contains the control character {found[0]!r}", "malformed text")
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:

@@ -32,10 +32,19 @@ def remove_files(out: str | os.PathLike[str], splits: Sequence[str]) -> None:
 
     Call it before the first is written: an interrupted run then leaves too few files, never a mixture of two runs.
     """
-    for split in splits:
-        path = Path(out, f"{split}.parquet")
-        for stale in (path, path.with_name(f"sft_{split}.parquet"), *map(path.with_suffix, CARD_ENDINGS)):
-            stale.unlink(missing_ok=True)
+    for stale in _files(out, splits):
+        stale.unlink(missing_ok=True)
+
+
+def refuse_folders(out: str | os.PathLike[str], splits: Sequence[str]) -> None:
+    """See, before the work starts, that no folder has the name of a file these splits will be written to.
+
+    Raises:
+        ValueError: one has; names it.
+    """
+    for path in _files(out, splits):
+        if path.is_dir() and not path.is_symlink():
+            raise ValueError(f"--out {out}: {path.name} is a folder, where a file is to be written; move it away.")
 
 
 def write_split(
@@ -67,6 +76,13 @@ def write_split(
             write_rows(path.with_name(f"sft_{split}.parquet"), twins, kind="sft")
     log.write(path.with_suffix(".skipped.jsonl"))
     return card
+
+
+def _files(out: str | os.PathLike[str], splits: Sequence[str]) -> Iterator[Path]:
+    """Every file that a run may write for these splits."""
+    for split in splits:
+        path = Path(out, f"{split}.parquet")
+        yield from (path, path.with_name(f"sft_{split}.parquet"), *map(path.with_suffix, CARD_ENDINGS))
 
 
 def _rows(

@@ -18,6 +18,7 @@ from data_preprocess.core.skiplog import SkipRow
 
 FIELD_LIMIT = 10_000_000  # characters in one cell; csv's default of 131072 is below some exported reports
 _END = "\0end of table"  # a line of our own: a quote that nobody closes swallows it
+PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd")  # gzip, zip, bzip2, xz, zstd
 EMPTY_WORDS = {"", "nan", "none", "null", "n/a", "na", "nil"}  # what exports write for a missing value
 
 
@@ -44,11 +45,14 @@ def read_table(path: str | os.PathLike[str]) -> tuple[list[str], list[dict[str, 
     if not os.path.isfile(path):
         raise TableError(f"{path}: no such file; pass the table with --csv.")
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        data = path.read_bytes()
+        text = data.decode("utf-8-sig")
     except OSError as error:
         raise TableError(f"{path}: cannot be opened ({error.strerror}).") from error
     except UnicodeDecodeError as error:
-        raise TableError(f"{path}: is not UTF-8 text (byte {error.start}); save the table as UTF-8.") from error
+        packed = any(data.startswith(magic) for magic in PACKED)
+        how = "it is packed; unpack it first" if packed else "save the table as UTF-8"
+        raise TableError(f"{path}: is not UTF-8 text (byte {error.start}); {how}.") from error
     rows = _json_lines(text) if path.suffix.lower() in (".jsonl", ".ndjson") else _csv(text, path)
     columns = list(dict.fromkeys(key for row in rows if isinstance(row, dict) for key in row))
     if path.suffix.lower() not in (".jsonl", ".ndjson"):

@@ -23,6 +23,7 @@ Record = dict[str, float]
 
 # "step:" after a tqdm bar or Ray's "(TaskRunner pid=1)" is the start of a record, "training/global_step:" is not.
 _CONSOLE = re.compile(r"(?<![\w/@-])step:(\d{1,15}) - (.*)")
+PADDING = re.compile(r"pad[0-9a-f]{32}")  # what verl fills a batch up with, as prompt id; dumped with reward 0
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 LARGEST = 1e30  # beyond it a number is no metric, and no plot can hold it
 _NUMBER = re.compile(r"(?:np\.\w+\()?([+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|inf|nan))\b")
@@ -109,7 +110,7 @@ def group_rates(rollouts: Sequence[dict]) -> Record:
     """Zero-reward statistics of the rollouts of one step.
 
     Rollouts of one prompt share the first part of `uid` ("{prompt}_{rollout}_{output}"; of several outputs of one
-    rollout the last carries the reward, rows of other kinds such as a ground-truth row are not rollouts). Without `uid`
+    rollout the last carries the reward; rows of other kinds, such as verl's padding, are not rollouts). Without `uid`
     they are grouped by prompt text and ground truth together: the dumped text alone is the same for every image.
 
     Returns:
@@ -122,7 +123,7 @@ def group_rates(rollouts: Sequence[dict]) -> Record:
         parts = str(rollout["uid"]).rsplit("_", 2) if rollout.get("uid") is not None else None
         if parts is None:
             group, member, output = json.dumps([rollout["input"], rollout.get("gts")]), str(position), 0
-        elif len(parts) == 3 and parts[1].isdigit() and parts[2].isdigit():
+        elif len(parts) == 3 and parts[1].isdigit() and parts[2].isdigit() and not PADDING.fullmatch(parts[0]):
             group, member, output = parts[0], parts[1], int(parts[2])
         else:
             left_out["not a rollout"] += 1

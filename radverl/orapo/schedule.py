@@ -66,6 +66,7 @@ def ema(prev: float | None, z: float, alpha: float = ALPHA) -> float:
     if not 0.0 <= alpha < 1.0:
         raise ValueError(f"alpha is {alpha}: it must lie in [0, 1).")
     _check_rates(np.asarray([z]), "z")
+    _check_rates(np.asarray([math.nan if prev is None else prev]), "prev")
     if prev is None or math.isnan(prev):
         return float(z)
     return float(prev) if math.isnan(z) else alpha * float(prev) + (1.0 - alpha) * float(z)
@@ -92,8 +93,8 @@ def mixing_weight(
     """
     if not 0.0 <= w_min <= w_max <= 1.0:
         raise ValueError(f"w_min {w_min} and w_max {w_max} must satisfy 0 <= w_min <= w_max <= 1.")
-    if not gamma > 0.0:
-        raise ValueError(f"gamma is {gamma}: it must be positive.")
+    if not 0.0 < gamma < math.inf:
+        raise ValueError(f"gamma is {gamma}: it must be positive and finite.")
     rates = np.asarray(z, dtype=np.float64)
     _check_rates(rates, "z")
     rates = np.clip(np.nan_to_num(rates, nan=0.0), 0.0, 1.0)
@@ -172,6 +173,9 @@ class ZeroRewardEma:
                 f"the saved state has scope {state.get('scope')!r}, this run {self.scope!r}: "
                 "resume with the saved scope or start anew."
             )
+        for key, value in state["values"].items():
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise ValueError(f"the saved zero-reward state holds {value!r} for {key!r}, which is no number.")
         values = {str(key): float(value) for key, value in state["values"].items()}
         averages = np.asarray(list(values.values()), dtype=np.float64)
         if np.isnan(averages).any():

@@ -16,6 +16,8 @@ import os
 import sys
 from typing import Any
 
+from radverl.verl_plugin.config_values import check_micro_batches, check_reward, check_values
+
 # What verl's engine workers rename before they build the dataclass of the reference policy.
 REF_RENAMES = {
     "ppo_micro_batch_size": ("log_prob_micro_batch_size", None),
@@ -23,6 +25,7 @@ REF_RENAMES = {
     "use_dynamic_bsz": ("log_prob_use_dynamic_bsz", False),
     "ppo_max_token_len_per_gpu": ("log_prob_max_token_len_per_gpu", None),
 }
+BARE = (AssertionError, TypeError, ArithmeticError, AttributeError, LookupError)  # often without a word of their own
 ROWS_READ = 2000  # ours: every image is opened, and a dry run should stay short
 
 
@@ -34,13 +37,19 @@ def compose(overrides: list[str]) -> Any:
     """The resolved config of `verl.trainer.main_ppo` with these overrides.
 
     Raises:
+        Refused: an override that hydra cannot read.
         hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException: unknown key, bad value.
     """
     import hydra
+    import hydra.errors
     from omegaconf import OmegaConf
 
     with hydra.initialize_config_module("verl.trainer.config", version_base=None):
-        config = hydra.compose("ppo_trainer", overrides=overrides)
+        try:
+            config = hydra.compose("ppo_trainer", overrides=overrides)
+        except hydra.errors.OverrideParseException as error:
+            hint = "write it as name=value, and quote a value with spaces, commas or brackets for hydra too"
+            raise Refused(f"hydra cannot read the override {error.override!r}; {hint}: \"name='a value'\".") from error
     OmegaConf.resolve(config)
     return config
 
@@ -63,11 +72,7 @@ def validate(config: Any) -> None:
         raise ValueError(f"these settings have no value: {', '.join(missing)}")
     validate_config(config, need_reference_policy(config), need_critic(config))
     get_trainer_cls(config.trainer.v1.trainer_mode)
-    settings = config.reward.get("radverl")
-    if settings and settings.get("reward"):
-        from radverl.verl_plugin.reward_manager import check_on_gold
-
-        check_on_gold(settings.reward, dict(settings.get("kwargs") or {}))
+    check_reward(config)
     ref, algorithm = config.actor_rollout_ref.ref.copy(), config.algorithm.copy()
     with open_dict(ref), open_dict(algorithm):
         ref.ppo_mini_batch_size = config.actor_rollout_ref.actor.ppo_mini_batch_size
@@ -76,34 +81,23 @@ def validate(config: Any) -> None:
         algorithm.pop("orapo", None)  # verl itself never turns the section into a dataclass, so it may hold ours
     for section in (config.actor_rollout_ref.actor, ref, config.actor_rollout_ref.rollout, algorithm):
         omega_conf_to_dataclass(section)
+    model = os.path.expanduser(config.actor_rollout_ref.model.path)
+    if os.path.isdir(model) and not os.path.isfile(os.path.join(model, "config.json")):
+        raise Refused(f"actor_rollout_ref.model.path={model} is a folder without config.json; name a model's folder.")
     rows = 1
-    if str(config.trainer.v1.trainer_mode).startswith("orapo"):
+    mode, given = str(config.trainer.v1.trainer_mode), config.algorithm.get("orapo")
+    if mode.startswith("orapo"):
         from radverl.verl_plugin.orapo.settings import settings_from
 
+        if not config.trainer.use_v1:
+            raise Refused("trainer.use_v1=False is verl's old trainer, which knows no OraPO; set it to True.")
         rows += config.actor_rollout_ref.rollout.n if settings_from(config).mode == "group" else 0
+    elif given:
+        raise Refused(
+            f"trainer.v1.trainer_mode={mode} does not read +algorithm.orapo.{next(iter(given), '')}; set it to "
+            f"orapo_sync or orapo_colocate_async, or leave the settings of OraPO out (~algorithm.orapo)."
+        )
     check_micro_batches(config, rows)
-
-
-def check_micro_batches(config: Any, rows: int = 1) -> None:
-    """Refuse a token limit that the longest row (OraPO's group mode: the K + 1 rows of a prompt) does not fit in.
-
-    Raises:
-        Refused: verl would stop at the first batch that holds such a row.
-    """
-    actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
-    if not actor.use_dynamic_bsz:
-        return
-    longest = config.data.max_prompt_length + config.data.max_response_length
-    for name, limit, needed in (
-        ("actor_rollout_ref.actor.ppo_max_token_len_per_gpu", actor.ppo_max_token_len_per_gpu, rows * longest),
-        ("actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu", rollout.log_prob_max_token_len_per_gpu, longest),
-    ):
-        if limit * actor.get("ulysses_sequence_parallel_size", 1) < needed:
-            kept = f"the {rows} rows of a prompt stay together" if needed > longest else "a row is not cut"
-            raise Refused(
-                f"{name}={limit} is less than {needed} tokens: {kept} (data.max_prompt_length + max_response_length = "
-                f"{longest}); raise it."
-            )
 
 
 def check_data(config: Any) -> list[str]:
@@ -124,6 +118,8 @@ def check_data(config: Any) -> list[str]:
                 absent = absent or split == "train"
                 lines.append(f"data: {path} is not there, so it was not checked.")
                 continue
+            if not os.path.isfile(path):
+                raise Refused(f"{path} is no file; name a Parquet file.")
             if not path.endswith(".parquet"):
                 raise Refused(
                     f"{path} is not named .parquet; verl reads .parquet and .json, and radverl writes Parquet."
@@ -195,16 +191,19 @@ def main(argv: list[str] | None = None) -> int:
     try:
         config = compose(overrides)
         print(OmegaConf.to_yaml(config))
+        plain = compose([override for override in overrides if override.startswith("model_engine=")])
+        check_values(OmegaConf.to_container(config), OmegaConf.to_container(plain))
         validate(config)
         print("\n".join(check_data(config)))
         print(check_memory(config, os.environ.get("GPU_MEMORY_GB")))
     except Refused as reason:
         print(f"dry run: {reason}", file=sys.stderr)
         return 2
-    except (HydraException, OmegaConfBaseException, ValueError, AssertionError, TypeError, ArithmeticError) as error:
+    except (HydraException, OmegaConfBaseException, ValueError, *BARE) as error:
         # verl's own checks raise these; of a bare type error only the place says which setting is meant.
-        where = f" (in verl's {_place(error)})" if isinstance(error, TypeError | ArithmeticError) else ""
-        print(f"dry run: not a valid verl config: {error}{where}", file=sys.stderr)
+        text = " ".join(str(error).split())
+        where = f" ({type(error).__name__} in {_place(error)})" if isinstance(error, BARE) or not text else ""
+        print(f"dry run: not a valid verl config: {text}{where}", file=sys.stderr)
         return 2
     print("dry run: valid for the installed verl; nothing was started.")
     return 0
@@ -219,19 +218,23 @@ def _rows(path: str) -> int:
     try:
         return int(pq.read_metadata(path).num_rows)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise DataFileError(f"{path}: is not a readable Parquet file ({error}).") from error
+        reason = " ".join(str(error).split())
+        raise DataFileError(f"{path}: is not a readable Parquet file ({reason}).") from error
 
 
 def _check_oracle(path: str) -> None:
     """Refuse a training file without a true report and a prompt id of its own in every row."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     from radverl.verl_plugin.orapo.rows import check_dataset
 
     try:
-        check_dataset(pq.read_table(path, columns=["data_source", "extra_info", "reward_model"]).to_pylist())
-    except ValueError as error:
-        raise Refused(f"{path}: {error}") from error
+        there = pq.read_schema(path).names
+        columns = [name for name in ("data_source", "extra_info", "reward_model") if there.count(name) == 1]
+        check_dataset(pq.read_table(path, columns=columns).to_pylist())
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise Refused(f"{path}: {' '.join(str(error).split())}") from error
 
 
 def _place(error: BaseException) -> str:

@@ -6,7 +6,7 @@ import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
-from radverl.verl_plugin.orapo.mixing import PADDING
+from radverl.verl_plugin.orapo.layout import PADDING
 from radverl.verl_plugin.orapo.rows import prompt_id
 
 

@@ -20,7 +20,7 @@ LOG_PROBS = ["old_log_probs", "ref_log_prob", "response_mask"]
 
 def put_oracle_rows(
     rollouts: KVBatchMeta, groups: Groups, tokenizer: Any, end: int, max_length: int, with_log_probs: bool
-) -> tuple[KVBatchMeta, list[str]]:
+) -> tuple[KVBatchMeta, list[str], int]:
     """Write the true report of each prompt as a row like its first rollout.
 
     Args:
@@ -28,12 +28,12 @@ def put_oracle_rows(
         max_length: longest response of the run, in tokens.
         with_log_probs: whether the rollouts carry `rollout_log_probs`.
     Returns:
-        The rows, in the order of `groups.uids`, and the stable prompt id of each.
+        The rows, in the order of `groups.uids`, the stable prompt id of each, and how many reports were cut.
     """
     tag_of = dict(zip(rollouts.keys, rollouts.tags, strict=True))
     sources = [rollouts.keys[int(row)] for row in groups.row_PK[:, 0]]
     read = ["prompts", "position_ids", "multi_modal_inputs", "extra_info", "reward_model", "data_source"]
-    keys, tags, prompt_ids = [], [], []
+    keys, tags, prompt_ids, n_cut = [], [], [], 0
     for start in range(0, len(sources), ROWS_AT_ONCE):
         part = sources[start : start + ROWS_AT_ONCE]
         data = tq.kv_batch_get(keys=part, partition_id=rollouts.partition_id, select_fields=read)
@@ -46,7 +46,9 @@ def put_oracle_rows(
         )
         rows = []
         for source, (prompt_ids_N, position_ids, inputs, info, truth, data_source) in zip(part, columns, strict=True):
-            ids_T = oracle_tokens(oracle_text(info, truth.get("ground_truth")), tokenizer, end, max_length)
+            text = oracle_text(info, truth.get("ground_truth"))
+            ids_T, is_cut = oracle_tokens(text, tokenizer, end, max_length)
+            n_cut += is_cut
             row = oracle_row(prompt_ids_N, position_ids, inputs, ids_T, with_log_probs)
             rows.append(row)
             prompt_ids.append(prompt_id(str(data_source), info))
@@ -59,7 +61,7 @@ def put_oracle_rows(
             tags=tags[start:],
         )
         keys += part_keys
-    return KVBatchMeta(keys=keys, tags=tags, partition_id=rollouts.partition_id), prompt_ids
+    return KVBatchMeta(keys=keys, tags=tags, partition_id=rollouts.partition_id), prompt_ids, n_cut
 
 
 def read_step(rollouts: KVBatchMeta, oracle_keys: list[str], groups: Groups, prompt_ids: list[str]) -> Step:
@@ -71,7 +73,10 @@ def read_step(rollouts: KVBatchMeta, oracle_keys: list[str], groups: Groups, pro
     )
     rewards_R = data["rm_scores"].to_padded_tensor(0.0).sum(-1)
     failed = [(extra.get("reward_extra_info") or {}).get("failed", 0.0) for extra in list(data["extra_fields"])]
-    delta_R, lengths_R = _log_ratios(data, data["response_mask"].to_padded_tensor(0).bool())
+    # A reward of another manager may come back as NaN: that is no reward either.
+    failed_R = torch.tensor([bool(value) for value in failed]) | ~rewards_R.isfinite()
+    mask = data["response_mask"]
+    delta_R, lengths_R = _log_ratios(data, mask.to_padded_tensor(0).bool())
     # The response mask of a true report is 0 for verl's sake: all its tokens count here.
     truth = tq.kv_batch_get(keys=oracle_keys, partition_id=rollouts.partition_id, select_fields=LOG_PROBS)
     n_tokens_P = truth["response_mask"].offsets().diff()
@@ -80,11 +85,12 @@ def read_step(rollouts: KVBatchMeta, oracle_keys: list[str], groups: Groups, pro
         groups=groups,
         prompt_ids=prompt_ids,
         rewards_R=rewards_R,
-        failed_R=torch.tensor([bool(value) for value in failed]),
+        failed_R=failed_R,
         delta_R=delta_R,
         lengths_R=lengths_R,
         delta_gt_P=delta_gt_P,
         lengths_gt_P=lengths_gt_P,
+        rejected_R=(lengths_R == 0) & (mask.offsets().diff() > 0),
     )
 
 

@@ -8,6 +8,8 @@ other.
 import math
 from collections.abc import Mapping, Sequence
 
+PADDING = "pad"  # verl's padding rows have keys "pad<hex>_<n>_0"
+
 
 def oracle_slots(mini_batch_prompts: int, n_ranks: int) -> int:
     """Places for true reports in a mini-batch: its prompts, rounded up so that each rank has as many."""
@@ -25,11 +27,13 @@ def row_order(rollouts: Sequence[str], oracle: Sequence[str], n_chunks: int, len
         lengths: tokens of each row in `oracle`.
     """
     n_rollouts, n_oracle = len(rollouts) // n_chunks, len(oracle) // n_chunks
-    if n_rollouts * n_chunks != len(rollouts) or n_oracle * n_chunks != len(oracle):
+    if not n_oracle or n_rollouts * n_chunks != len(rollouts) or n_oracle * n_chunks != len(oracle):
         raise ValueError(
-            f"{len(rollouts)} rollouts and {len(oracle)} true reports do not divide into {n_chunks} chunks."
+            f"{len(rollouts)} rollouts and {len(oracle)} true reports do not divide among {n_chunks} ranks and "
+            "mini-batches; make ppo_mini_batch_size x rollout.n a multiple of the ranks."
         )
-    longest_first = sorted(oracle, key=lambda key: (-lengths[key], key))
+    # Padding last, whatever its length: the reports themselves are then shared out evenly.
+    longest_first = sorted(oracle, key=lambda key: (key.startswith(PADDING), -lengths[key], key))
     dealt: list[list[str]] = [[] for _ in range(n_chunks)]
     for turn in range(n_oracle):  # there and back: the chunk that got the longest gets the shortest next
         hand = longest_first[turn * n_chunks : (turn + 1) * n_chunks]
@@ -41,8 +45,6 @@ def row_order(rollouts: Sequence[str], oracle: Sequence[str], n_chunks: int, len
         for place, key in enumerate(chunk):
             order += own[place * n_rollouts // n_oracle : (place + 1) * n_rollouts // n_oracle]
             order.append(key)
-        if not chunk:
-            order += own
     return order
 
 
@@ -55,8 +57,10 @@ def group_order(groups: Sequence[Sequence[str]], n_chunks: int, lengths: Mapping
         lengths: tokens of each row.
     """
     if len(groups) % n_chunks:
-        raise ValueError(f"{len(groups)} groups do not divide into {n_chunks} chunks.")
-    heaviest_first = sorted(groups, key=lambda group: (-sum(lengths[key] for key in group), group[0]))
+        raise ValueError(f"{len(groups)} groups do not divide among {n_chunks} ranks and mini-batches.")
+    heaviest_first = sorted(
+        groups, key=lambda group: (group[-1].startswith(PADDING), -sum(lengths[key] for key in group), group[0])
+    )
     dealt: list[list[str]] = [[] for _ in range(n_chunks)]
     for turn in range(len(groups) // n_chunks):
         hand = heaviest_first[turn * n_chunks : (turn + 1) * n_chunks]
@@ -73,7 +77,7 @@ def row_groups(rollouts: Sequence[str], oracle: Sequence[str], uids: Sequence[st
         oracle: keys of the true reports in the order of `uids`, then of padding rows.
         n: rollouts of a prompt, K.
     Raises:
-        ValueError: a prompt has more than `n` rows (an agent loop that returns several outputs).
+        ValueError: a prompt has more than `n` rows (a row of the data asked for more rollouts).
     """
     members: dict[str, list[str]] = {uid: [] for uid in uids}
     padding: list[str] = []
@@ -81,14 +85,25 @@ def row_groups(rollouts: Sequence[str], oracle: Sequence[str], uids: Sequence[st
         members.get(key.rsplit("_", 2)[0], padding).append(key)
     if any(len(keys) > n for keys in members.values()):
         raise ValueError(
-            "+algorithm.orapo.mode=group takes one output for each session, and an agent loop returned several; make "
-            "one update per batch (ppo_mini_batch_size = train_batch_size, ppo_epochs = 1) and leave mode at auto."
+            f"+algorithm.orapo.mode=group has room for {n} rollouts of a prompt, and a row asked for more by "
+            "__rollout_n__; take that column out, or make one update per batch and leave mode at auto."
         )
     filler = iter(padding)
     slots = [*members.values(), *([] for _ in oracle[len(uids) :])]
     return [
         [*keys, *(next(filler) for _ in range(n - len(keys))), truth] for keys, truth in zip(slots, oracle, strict=True)
     ]
+
+
+def rows_with_padding(rows: int, at_most: int) -> int:
+    """`rows`, or the next number that verl's static split can cut into micro-batches of half of `at_most` or more.
+
+    A prime number of rows would otherwise go through the model one by one.
+    """
+    wanted = rows
+    while 2 * micro_batch_size(wanted, at_most) < min(at_most, rows):
+        wanted += 1
+    return wanted
 
 
 def micro_batch_size(rows_per_rank: int, at_most: int) -> int:

@@ -3,9 +3,10 @@
     L = (1/P) sum_i [ (1 - w_i) L_GRPO(x_i) + w_i L_DPO(x_i) ]
 
 verl sums micro-batch losses and averages gradients over ranks, so each term is divided by a constant of the whole
-mini-batch and multiplied by the number of ranks. verl's `ppo_loss` does that with its part, whatever loss mode, clip or
-aggregation is set; here the advantages of a row are scaled by 1 - w beforehand (the clipped loss is homogeneous in
-them), its KL afterwards. An entropy bonus, which the paper has not, is left as verl computes it.
+mini-batch and multiplied by the number of ranks. verl's `ppo_loss` does that with its part; here the advantages of a
+row are scaled by 1 - w beforehand, its KL afterwards. That scales the loss where it is homogeneous in the advantages,
+as the clipped loss is; settings.py refuses the loss modes that are not. An entropy bonus, which the paper has not, is
+left as verl computes it.
 
 Shapes: R rows of a micro-batch (rollouts and true reports), T response tokens (padded), P prompts, K rollouts.
 """

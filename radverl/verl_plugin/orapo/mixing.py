@@ -19,9 +19,8 @@ from radverl.orapo import (
     preference_metrics,
     zero_reward_rate,
 )
+from radverl.verl_plugin.orapo.layout import PADDING
 from radverl.verl_plugin.orapo.settings import OrapoSettings
-
-PADDING = "pad"  # verl's padding rows have keys "pad<hex>_<n>_0"
 
 
 @dataclass(frozen=True)
@@ -36,25 +35,33 @@ class Groups:
 
 
 def groups_of(keys: Sequence[str]) -> Groups:
-    """Read the groups from verl's row keys, "{uid}_{session}_{output}"; a session's last output stands for it."""
+    """Read the groups from verl's row keys, "{uid}_{session}_{output}".
+
+    Raises:
+        ValueError: a session has several outputs. verl then counts mini-batches in outputs, and the prompt of a later
+            output holds what the session did before: there is no true report to such a prompt.
+    """
     prompts: dict[str, int] = {}
-    last: list[dict[str, tuple[int, int]]] = []
+    sessions: list[dict[int, int]] = []
     prompt_R = []
     for row, key in enumerate(keys):
-        uid, session, output = key.rsplit("_", 2)
+        uid, session, _ = key.rsplit("_", 2)
         if uid.startswith(PADDING):
             prompt_R.append(-1)
             continue
         prompt = prompts.setdefault(uid, len(prompts))
-        if prompt == len(last):
-            last.append({})
-        last[prompt][session] = max(last[prompt].get(session, (-1, -1)), (int(output), row))
+        if prompt == len(sessions):
+            sessions.append({})
+        if sessions[prompt].setdefault(int(session), row) != row:
+            raise ValueError(
+                "an agent loop returned several outputs of one session; OraPO takes one: use a loop that returns one, "
+                "such as single_turn_agent."
+            )
         prompt_R.append(prompt)
-    n_rollouts = max((len(sessions) for sessions in last), default=0)
+    n_rollouts = max(map(len, sessions), default=0)
     row_PK = torch.full((len(prompts), n_rollouts), -1, dtype=torch.long)
-    for prompt, sessions in enumerate(last):
-        ordered = sorted(sessions.items(), key=lambda item: (len(item[0]), item[0]))  # session 10 after session 9
-        row_PK[prompt, : len(ordered)] = torch.tensor([row for _, (_, row) in ordered])
+    for prompt, rows in enumerate(sessions):
+        row_PK[prompt, : len(rows)] = torch.tensor([row for _, row in sorted(rows.items())])
     return Groups(list(prompts), torch.tensor(prompt_R, dtype=torch.long), row_PK)
 
 
@@ -71,6 +78,15 @@ class Step:
     lengths_R: Tensor
     delta_gt_P: Tensor
     lengths_gt_P: Tensor
+    rejected_R: Tensor | None = None
+    """True where verl's rollout correction took all tokens of a rollout: it has a reward, but no part in the loss."""
+
+    def masks(self) -> tuple[Tensor, Tensor, Tensor]:
+        """(rows_PK, there_PK, failed_PK): row of each rollout (0 where there is none), whether there is one, whether
+        its reward is missing (no rollout, or a failed one)."""
+        there_PK = self.groups.row_PK >= 0
+        rows_PK = self.groups.row_PK.clamp(min=0)
+        return rows_PK, there_PK, ~there_PK | self.failed_R[rows_PK]
 
 
 def mix(
@@ -87,16 +103,17 @@ def mix(
         orapo_prompt: number of the prompt, -1 for padding.
     """
     groups = step.groups
-    there_PK = groups.row_PK >= 0
-    rows_PK = groups.row_PK.clamp(min=0)
-    failed_PK = ~there_PK | step.failed_R[rows_PK]
+    rows_PK, there_PK, failed_PK = step.masks()
     rewards_PK = torch.where(failed_PK, 0.0, step.rewards_R[rows_PK].double())
     rates_P = [
         zero_reward_rate(rewards, failed) for rewards, failed in zip(rewards_PK.numpy(), failed_PK.numpy(), strict=True)
     ]
-    weights_P = torch.from_numpy(mixing_weight(average.update(step.prompt_ids, rates_P), *_range(settings)))
+    weights_P = torch.from_numpy(
+        mixing_weight(average.update(step.prompt_ids, rates_P), settings.w_min, settings.w_max, settings.gamma)
+    )
 
-    negatives_PK = negative_mask(rewards_PK, failed_PK, settings.negatives)
+    unfit_PK = failed_PK if step.rejected_R is None else failed_PK | step.rejected_R[rows_PK]
+    negatives_PK = negative_mask(rewards_PK, unfit_PK, settings.negatives)
     delta_PK = torch.where(there_PK, step.delta_R[rows_PK].double(), 0.0)
     lengths_PK = torch.where(there_PK, step.lengths_R[rows_PK].double(), 0.0)
     delta_gt_P, lengths_gt_P = step.delta_gt_P.double(), step.lengths_gt_P.double()
@@ -145,9 +162,7 @@ def corrected_advantages(step: Step, by_std: bool) -> dict[int, float] | None:
     verl counts a failed reward as 0, and gives a group of one its bare reward. Here a failed sample has advantage 0 and
     no part in mean and deviation, and a group with fewer than two valid samples has none.
     """
-    there_PK = step.groups.row_PK >= 0
-    rows_PK = step.groups.row_PK.clamp(min=0)
-    failed_PK = ~there_PK | step.failed_R[rows_PK]
+    rows_PK, there_PK, failed_PK = step.masks()
     wrong_P = (failed_PK & there_PK).any(-1) | ((~failed_PK).sum(-1) < 2)
     if not wrong_P.any():
         return None
@@ -160,10 +175,6 @@ def corrected_advantages(step: Step, by_std: bool) -> dict[int, float] | None:
         by_session = zip(step.groups.row_PK[prompt].tolist(), advantages_PK[number].tolist(), strict=True)
         found |= {row: advantage for row, advantage in by_session if row >= 0}
     return found
-
-
-def _range(settings: OrapoSettings) -> tuple[float, float, float]:
-    return settings.w_min, settings.w_max, settings.gamma
 
 
 def _schedule_metrics(rates_P: list[float], weights_P: Tensor) -> dict[str, float]:

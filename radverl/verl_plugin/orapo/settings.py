@@ -13,6 +13,10 @@ from radverl.orapo.schedule import ALPHA, GAMMA, W_MAX, W_MIN, ZeroRewardEma, mi
 Mode = Literal["auto", "row", "group"]
 Negatives = Literal["all", "zero_reward"]
 OracleLoss = Literal["dpo", "sft"]
+# verl's losses that are homogeneous in the advantages, so that 1 - w scales them (tests/test_orapo_loss_modes.py).
+LOSS_MODES = ("vanilla", "gspo", "sapo", "gpg", "cispo", "dppo_tv", "dppo_kl")
+LOSS_AGG_MODES = ("seq-mean-token-sum-norm", "seq-mean-token-sum", "seq-mean-token-mean", "token-mean")
+TAU_RANGE = (1e-6, 1e3)  # ours: in float32, less is no preference at all and much more is NaN
 
 
 @dataclass(frozen=True)
@@ -52,9 +56,12 @@ def settings_from(config: Any) -> OrapoSettings:
     Raises:
         ValueError: an unknown or impossible setting, or a verl setting that OraPO cannot run with.
     """
-    given = dict(config.algorithm.get("orapo") or {})
+    section = config.algorithm.get("orapo")
+    if section is not None and not isinstance(section, Mapping):
+        raise ValueError(f"+algorithm.orapo={section}: it is a section; give +algorithm.orapo.alpha=0.5, for example.")
+    given = dict(section or {})
     names = [field.name for field in fields(OrapoSettings)]
-    unknown = sorted(set(given) - set(names))
+    unknown = sorted(map(str, set(given) - set(names)))
     if unknown:
         raise ValueError(f"+algorithm.orapo.{unknown[0]} is unknown; it takes {', '.join(names)}.")
     settings = OrapoSettings(**given)
@@ -67,9 +74,17 @@ def updates_per_batch(config: Any) -> int:
     """Optimiser updates between two computations of the old log-probs."""
     actor = config.actor_rollout_ref.actor
     v1 = config.trainer.v1
-    sync_step = v1.get(v1.trainer_mode.removeprefix("orapo_"), {}).get("parameter_sync_step", 1)
+    mode = v1.trainer_mode.removeprefix("orapo_")
+    sync_step = (v1.get(mode) or {}).get("parameter_sync_step", 1)
+    if isinstance(sync_step, bool) or not isinstance(sync_step, int) or sync_step < 1:
+        raise ValueError(f"trainer.v1.{mode}.parameter_sync_step={sync_step}: give a whole number above 0.")
     prompts = config.data.train_batch_size // sync_step
-    return max(1, -(-prompts // actor.ppo_mini_batch_size)) * actor.ppo_epochs
+    if prompts < actor.ppo_mini_batch_size:  # verl fills the rest with rows that count in the 1/P of the loss
+        raise ValueError(
+            f"actor_rollout_ref.actor.ppo_mini_batch_size={actor.ppo_mini_batch_size} is more than the {prompts} "
+            f"prompts that an update can have (data.train_batch_size / parameter_sync_step); lower it to that."
+        )
+    return -(-prompts // actor.ppo_mini_batch_size) * actor.ppo_epochs
 
 
 def _check_values(settings: OrapoSettings) -> None:
@@ -85,8 +100,10 @@ def _check_values(settings: OrapoSettings) -> None:
     for name in ("length_normalised", "allow_temperature", "allow_stale"):
         if not isinstance(getattr(settings, name), bool):
             raise ValueError(f"+algorithm.orapo.{name}={getattr(settings, name)!r}: give true or false.")
-    if not 0 < settings.tau < float("inf"):
-        raise ValueError(f"+algorithm.orapo.tau={settings.tau}: it must be positive.")
+    if not TAU_RANGE[0] <= settings.tau <= TAU_RANGE[1]:  # False for NaN too
+        raise ValueError(
+            f"+algorithm.orapo.tau={settings.tau}: it must be positive, from {TAU_RANGE[0]:g} to {TAU_RANGE[1]:g}."
+        )
     try:
         ZeroRewardEma(settings.alpha, settings.init, settings.scope)
         mixing_weight(0.0, settings.w_min, settings.w_max, settings.gamma)
@@ -110,7 +127,47 @@ def _refuse(config: Any, settings: OrapoSettings) -> None:
             "trainer.v1.trainer_mode=separate_async: OraPO needs the reference policy and the rollouts of a prompt on "
             "one trainer; use orapo_sync or orapo_colocate_async."
         )
+    loss_mode = (actor.get("policy_loss") or {}).get("loss_mode") or "vanilla"
+    loss_agg_mode = actor.get("loss_agg_mode") or "token-mean"
+    reward_model = config.get("reward", {}).get("reward_model") or {}
     refusals = [
+        (
+            loss_mode not in LOSS_MODES,
+            f"actor_rollout_ref.actor.policy_loss.loss_mode={loss_mode}: OraPO scales the loss of a row by 1 - w "
+            f"through its advantage, which is right for {', '.join(LOSS_MODES)} only; use one of these.",
+        ),
+        (
+            loss_agg_mode not in LOSS_AGG_MODES,
+            f"actor_rollout_ref.actor.loss_agg_mode={loss_agg_mode} is no mean, so it drowns the DPO term (eq. 11); "
+            f"use one of {', '.join(LOSS_AGG_MODES)}.",
+        ),
+        (
+            loss_agg_mode == "seq-mean-token-sum-norm" and not actor.get("loss_scale_factor"),
+            "actor_rollout_ref.actor.loss_scale_factor is not set: verl would divide by the longest row of each "
+            "micro-batch, true reports included; set it to data.max_response_length.",
+        ),
+        (
+            on(config.get("critic") or {}, "enable"),
+            "critic.enable: GRPO has no critic; leave it unset.",
+        ),
+        (
+            on(reward_model, "enable") and not on(reward_model, "enable_resource_pool"),
+            "reward.reward_model.enable with the model beside the actor: verl then drops the flag of failed samples, "
+            "and they would count as zero rewards; set reward.reward_model.enable_resource_pool=True.",
+        ),
+        (
+            on(rollout, "enable_rollout_routing_replay"),
+            "actor_rollout_ref.rollout.enable_rollout_routing_replay: the true report was not rolled out and has no "
+            "routes; set it to False.",
+        ),
+        (
+            settings.oracle_loss == "sft" and settings.mode == "group",
+            "+algorithm.orapo.oracle_loss=sft with mode=group: SFT has no pairs to keep together; leave mode at auto.",
+        ),
+        (
+            rollout.n < 2,
+            f"actor_rollout_ref.rollout.n={rollout.n}: GRPO compares the rollouts of a prompt; take at least 2.",
+        ),
         (
             algorithm.adv_estimator != "grpo",
             f"algorithm.adv_estimator={algorithm.adv_estimator}: OraPO mixes DPO with GRPO; set it to grpo.",
@@ -160,8 +217,6 @@ def _decide_mode(config: Any, settings: OrapoSettings) -> Literal["row", "group"
     mode: Literal["row", "group"] = "row" if exact else "group"
     if settings.mode != "auto":
         mode = settings.mode
-    if settings.oracle_loss == "sft":
-        mode = "row"
     if mode == "row" and not exact and not settings.allow_stale:
         raise ValueError(
             f"+algorithm.orapo.mode=row with {updates} updates per rollout batch (train_batch_size "

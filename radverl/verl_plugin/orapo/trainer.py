@@ -6,6 +6,7 @@ and every row gets its numbers (mixing.py); the update runs on K + 1 rows a prom
 cleared after the step, and no statistic of verl counts them.
 """
 
+import math
 import os
 from functools import partial
 from typing import Any
@@ -21,6 +22,7 @@ from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
 from radverl.orapo import ZeroRewardEma
+from radverl.verl_plugin.config_values import check_micro_batches
 from radverl.verl_plugin.orapo import exchange, layout, state
 from radverl.verl_plugin.orapo.dump import RewardDumpMixin
 from radverl.verl_plugin.orapo.loss import orapo_loss
@@ -38,6 +40,7 @@ class OrapoMixin(RewardDumpMixin):
 
     def __init__(self, config: Any) -> None:
         self.orapo = settings_from(config)
+        check_micro_batches(config, config.actor_rollout_ref.rollout.n + 1 if self.orapo.mode == "group" else 1)
         # verl compares the mode with "sync" in several places, and looks its settings up by it.
         config.trainer.v1.trainer_mode = self.base_mode
         self.average = ZeroRewardEma(self.orapo.alpha, self.orapo.init, self.orapo.scope)  # verl loads in its set-up
@@ -47,7 +50,11 @@ class OrapoMixin(RewardDumpMixin):
 
     def _init_dataloader(self) -> None:
         super()._init_dataloader()
-        check_dataset(self.train_dataset.dataframe.select_columns(["data_source", "extra_info", "reward_model"]))
+        frame = getattr(
+            self.train_dataset, "dataframe", None
+        )  # a data.custom_cls may have none: checked row by row then
+        if frame is not None:
+            check_dataset(frame.select_columns(["data_source", "extra_info", "reward_model"]))
 
     def on_init_end(self) -> None:
         self.actor_rollout_wg.set_loss_fn(
@@ -94,10 +101,12 @@ class OrapoMixin(RewardDumpMixin):
         """verl's balancing of the rollouts, then the order of rollouts and true reports together (`self.rows`)."""
         rollouts = super()._balance_batch(batch, metrics, **kwargs)
         actor, rollout = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout
-        n_mini = len(rollouts) // (actor.ppo_mini_batch_size * rollout.n)
         self.n_ranks = max(self.actor_rollout_wg._dispatch_info["actor"]) + 1
         self.groups = groups_of(rollouts.keys)
-        oracle, self.prompt_ids = exchange.put_oracle_rows(
+        size = actor.ppo_mini_batch_size * rollout.n
+        # Where many sessions failed, the prompts that are left may need more mini-batches than their rollouts.
+        n_mini = max(len(rollouts) // size, math.ceil(len(self.groups.uids) / actor.ppo_mini_batch_size))
+        oracle, self.prompt_ids, self.n_cut = exchange.put_oracle_rows(
             rollouts,
             self.groups,
             self.tokenizer,
@@ -105,14 +114,20 @@ class OrapoMixin(RewardDumpMixin):
             self.config.data.max_response_length,
             bool(rollout.calculate_log_probs),
         )
-        slots = layout.oracle_slots(actor.ppo_mini_batch_size, self.n_ranks) * n_mini
-        oracle = self._padded(oracle, slots)
-        filled = self._padded(rollouts, slots * rollout.n) if self.orapo.mode == "group" else rollouts
+        n_chunks = self.n_ranks * n_mini
+        slots = layout.oracle_slots(actor.ppo_mini_batch_size, self.n_ranks) // self.n_ranks
+        if self.orapo.mode == "group":
+            filled = self._padded(rollouts, slots * n_chunks * rollout.n)
+        else:
+            filled = self._padded(rollouts, size * n_mini)
+            if not actor.use_dynamic_bsz:
+                own = len(filled) // n_chunks
+                slots = layout.rows_with_padding(own + slots, actor.ppo_micro_batch_size_per_gpu) - own
+        oracle = self._padded(oracle, slots * n_chunks)
         self.oracle_keys, self.filler_keys = oracle.keys, filled.keys[len(rollouts) :]
         self._own_keys += self.oracle_keys + self.filler_keys
         tag_of = dict(zip(filled.keys + oracle.keys, filled.tags + oracle.tags, strict=True))
         lengths = {key: tag["seq_len"] for key, tag in tag_of.items()}
-        n_chunks = self.n_ranks * n_mini
         if self.orapo.mode == "group":
             grouped = layout.row_groups(filled.keys, oracle.keys, self.groups.uids, rollout.n)
             order = layout.group_order(grouped, n_chunks, lengths)
@@ -128,21 +143,20 @@ class OrapoMixin(RewardDumpMixin):
         return upsample_batch_to_divisible_size(bare, size, self.tokenizer.eos_token_id)
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        rollout = self.config.actor_rollout_ref.rollout
-        super()._compute_old_log_prob(self._for_inference(rollout.log_prob_micro_batch_size_per_gpu), metrics)
+        super()._compute_old_log_prob(self._for_inference(self.config.actor_rollout_ref.rollout), metrics)
         return batch
 
     def _compute_ref_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         role = self.config.actor_rollout_ref["rollout" if self.ref_in_actor else "ref"]
-        super()._compute_ref_log_prob(self._for_inference(role.log_prob_micro_batch_size_per_gpu), metrics)
+        super()._compute_ref_log_prob(self._for_inference(role), metrics)
         return batch
 
-    def _for_inference(self, micro_batch_size: int | None) -> KVBatchMeta:
-        """All rows for a log-prob stage, which fills in the rest of `extra_info`."""
+    def _for_inference(self, role: Any) -> KVBatchMeta:
+        """All rows for a log-prob stage of a role's config; verl fills in the rest of `extra_info`."""
         rows = KVBatchMeta(keys=self.rows.keys, tags=self.rows.tags, partition_id=self.rows.partition_id)
-        if not self.config.actor_rollout_ref.actor.use_dynamic_bsz:
-            per_rank = len(rows) // self.n_ranks
-            rows.extra_info["micro_batch_size_per_gpu"] = layout.micro_batch_size(per_rank, micro_batch_size or 1)
+        if not role.log_prob_use_dynamic_bsz:
+            at_most = role.log_prob_micro_batch_size_per_gpu or 1
+            rows.extra_info["micro_batch_size_per_gpu"] = layout.micro_batch_size(len(rows) // self.n_ranks, at_most)
         return rows
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
@@ -153,9 +167,7 @@ class OrapoMixin(RewardDumpMixin):
         if advantages:
             exchange.put_advantages(batch, advantages)
         rollout_fields, oracle_fields, step_metrics = mix(self.orapo, self.average, step)
-        longest = self.config.data.max_response_length
-        step_metrics["orapo/oracle_truncated"] = float((step.lengths_gt_P >= longest).double().mean())
-        metrics.update(step_metrics)
+        metrics.update(step_metrics | {"orapo/oracle_truncated": self.n_cut / len(self.groups.uids)})
         self.weight_of |= dict(zip(self.groups.uids, oracle_fields["orapo_dpo_weight"].tolist(), strict=True))
 
         partition = batch.partition_id
