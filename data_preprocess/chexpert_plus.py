@@ -2,7 +2,8 @@
 
 example: 1,000 label-balanced training studies that have both sections, and the data set's own validation studies
   python -m data_preprocess.chexpert_plus --csv df_chexpert_plus_240401.csv --image-root PNG \\
-      --out data/chexpert_plus_1000 --balance 1000 --split train val --workers 8
+      --out data/chexpert_plus_1000 --balance 1000 --split train val --max-pixels 401408 --workers 8
+  (--max-pixels 401408 is what recipes/orapo_qwen25vl3b.sh expects: 512 tokens a film; larger films pass its limit)
 
 Labels are those of chexbert_labels/{report,findings,impression}_fixed.json beside the table (which one: by --target).
 Studies that lack a wanted section are left out and listed in OUT/SPLIT.skipped.jsonl, and so is all that is unusable.

@@ -5,8 +5,8 @@
 #   SEEDS="0 1 2" ARMS="grpo orapo" STEPS=80 bash recipes/orapo_cpu.sh
 #   DRY_RUN=1 bash recipes/orapo_cpu.sh                     compose and validate the config of every arm only
 #
-# Both arms start from one warm start and, with one seed, see the same prompts in the same order. What is finished is
-# not run again: call it again after a break. Writes reproduce_orapo.json, .png and .md to OUT, and
+# Both arms start from one warm start and, with one seed, see the same prompts in the same order. A finished run is
+# not run again, an interrupted one starts from its first step: call it again after a break. Writes reproduce_orapo.json, .png and .md to OUT, and
 # with DOCS=docs also there. OUT default outputs/reproduce_orapo. Further variables: see below.
 set -euo pipefail
 here=$PWD

@@ -4,7 +4,8 @@
 #
 #   bash recipes/orapo_qwen25vl3b.sh [overrides of verl.trainer.main_ppo ...]
 #   DRY_RUN=1 bash recipes/orapo_qwen25vl3b.sh     checks config, data and memory and starts nothing: exit 0, or 2 and a
-#                                                  sentence. Data that are not there yet are named; that alone is no 2
+#                                                  sentence. Data that are not there yet are named; that alone is no 2.
+#                                                  The verdict stands below the config: | tail -n 12
 # DATA    folder with train.parquet, val.parquet of `radverl data chexpert_plus` (default data/chexpert_plus_STUDIES)
 # MODEL   hub name or local folder (default Qwen/Qwen2.5-VL-3B-Instruct); with a folder, prompts are counted beforehand
 # OUT     checkpoints, rollouts, metrics (default outputs/orapo_qwen25vl3b and the switches below); run again to resume
@@ -80,8 +81,12 @@ if [[ -n ${DATA:-} ]]; then DATA=$(from_here "$DATA"); else DATA=data/chexpert_p
   stop "DATA, MODEL or OUT holds \${ or a line break, which no config can hold; use another path."
 if [[ ! -f $DATA/train.parquet || ! -f $DATA/val.parquet ]]; then
   # --max-pixels: ours, 512 tokens of 28 x 28 pixels
-  missing="$DATA has no train.parquet or no val.parquet; make them with: radverl data chexpert_plus --csv \
-df_chexpert_plus_240401.csv --image-root PNG --out $DATA --balance $STUDIES --split train val --max-pixels 401408"
+  lacks=train.parquet
+  [[ ! -f $DATA/$lacks ]] || lacks=val.parquet
+  missing="$DATA has no $lacks; make it with: .venv/bin/radverl data chexpert_plus --csv df_chexpert_plus_240401.csv \
+--image-root PNG --out $DATA --balance $STUDIES --split train val --max-pixels 401408"
+  [[ $lacks == train.parquet ]] ||
+    missing+=" (if you did: its studies lack a section, see $DATA/val.skipped.jsonl; try --target impression)"
   if [[ $DRY_RUN == 1 ]]; then printf '%s: %s\n' "$name" "$missing" >&2; else stop "$missing"; fi
 fi
 

@@ -137,14 +137,31 @@ def check_data(config: Any) -> list[str]:
             rows[split] += rows_here
             note = "" if found is not None else f"; more than {ROWS_READ}, run radverl data check to read them all"
             lines.append(f"data: {path} has {rows_here} rows{note}.")
+            lines += _check_films(config, path)
     most = config.data.train_max_samples
     usable = min(rows["train"], most) if most > 0 else rows["train"]
+    if not absent and rows["train"] < most:
+        lines.append(f"data: data.train_max_samples asks for {most} rows, there are {rows['train']}: all are used.")
     if not absent and usable < config.data.train_batch_size:
         raise Refused(
             f"the training files give {usable} rows but a batch takes data.train_batch_size="
             f"{config.data.train_batch_size}; lower it or make more rows."
         )
     return lines
+
+
+def _check_films(config: Any, path: str) -> list[str]:
+    from radverl.verl_plugin.film_tokens import largest_films
+
+    limit = config.data.max_prompt_length
+    found = largest_films(path, config.actor_rollout_ref.model.path, limit)
+    if found is None or not found[0]:
+        return []
+    large, total, most = found
+    text = f"{path}: {large} of {total} films need more than data.max_prompt_length={limit} tokens (up to {most})"
+    if large == total:
+        raise Refused(f"{text}, so no row would be left; make the data with --max-pixels.")
+    return [f"data: {text}; verl leaves them out."]
 
 
 def check_memory(config: Any, gpu_memory_gb: str | None) -> str:
@@ -184,6 +201,9 @@ def check_memory(config: Any, gpu_memory_gb: str | None) -> str:
 def main(argv: list[str] | None = None) -> int:
     """Print the config and what was checked; 0 valid, 2 not."""
     overrides = sys.argv[1:] if argv is None else argv
+    if overrides in (["--help"], ["-h"]):
+        print(__doc__)
+        return 0
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
