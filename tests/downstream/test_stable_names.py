@@ -53,6 +53,34 @@ def test_modules_that_recipes_name() -> None:
         "radverl.watchdog",
         "data_preprocess.simulated",
         "data_preprocess.table",
+        "data_preprocess.chexpert_plus",
         "radverl.verl_plugin.cpu.replay_buffer",
     ):
         assert importlib.util.find_spec(name) is not None
+
+
+def test_orapo_mathematics() -> None:
+    import torch
+
+    from radverl.orapo import dpo_row_coefficients, ema, mixing_weight, orapo_loss, zero_reward_rate
+
+    assert zero_reward_rate([0.0, 0.5, 0.0, 0.0]) == 0.75
+    assert [round(ema(0.0, 1.0, 0.5), 4), round(ema(0.5, 1.0, 0.5), 4)] == [0.5, 0.75]
+    assert mixing_weight(0.5, 0.05, 0.15, 2.0) == pytest.approx(0.075)
+    ones_P, ones_PK = torch.ones(1), torch.ones(1, 2)
+    coef_gt_P, coef_PK = dpo_row_coefficients(0 * ones_P, 0 * ones_PK, ones_P, ones_PK, 0.1 * ones_P, tau=0.1)
+    assert coef_gt_P.item() == pytest.approx(-0.005)  # tau w / 2
+    assert coef_PK.tolist() == [pytest.approx([0.0025, 0.0025])]
+    zeros_PKT, zeros_PS = torch.zeros(1, 2, 3), torch.zeros(1, 3)
+    loss = orapo_loss(
+        zeros_PKT, zeros_PKT, zeros_PKT, zeros_PKT + 1, zeros_PS, zeros_PS, zeros_PS + 1, 0 * ones_PK, 0.1 * ones_P
+    )
+    assert loss.item() == pytest.approx(0.0693147)  # no reward: 0.1 ln 2
+
+
+def test_trainer_modes() -> None:
+    pytest.importorskip("verl")
+    from verl.trainer.ppo.v1 import get_trainer_cls
+
+    for mode in ("orapo_sync", "orapo_colocate_async"):
+        assert get_trainer_cls(mode) is not None
