@@ -14,7 +14,7 @@ class Words:
 
     eos_token_id = 0
 
-    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+    def encode(self, text: str, add_special_tokens: bool, split_special_tokens: bool) -> list[int]:
         return [len(word) for word in text.split()]
 
 
@@ -81,7 +81,7 @@ def seconds_on_driver(prompts: int, rollouts: int) -> dict[str, float]:
     batch = KVBatchMeta(keys=keys, tags=[{"seq_len": PROMPT_TOKENS} for _ in keys], partition_id="train")
 
     groups = timed("groups", groups_of, keys)
-    oracle, names = timed("oracle rows", exchange.put_oracle_rows, batch, groups, Words(), 0, RESPONSE_TOKENS, False)
+    oracle, names, _ = timed("oracle rows", exchange.put_oracle_rows, batch, groups, Words(), 0, RESPONSE_TOKENS, False)
     lengths = dict.fromkeys(oracle.keys, PROMPT_TOKENS)
     timed("order", layout.row_order, keys, oracle.keys, 4, lengths)
     fields = {name: numbers(prompts) for name in ("old_log_probs", "ref_log_prob")}

@@ -30,7 +30,7 @@ def draw(result: dict[str, Any], out_png: str | Path) -> list[str]:
     """
     rare = result["rare_labels"]
     titles = ["All-zero groups", *(f"{entry['label']} ({entry['share']:.1%} of the cohort)" for entry in rare)]
-    figure = pictures._figure(5.0 * len(titles), 3.8)
+    figure = pictures._figure(5.0 * len(titles), 4.1)
     for place, title in enumerate(titles):
         axes = figure.add_subplot(1, len(titles), place + 1)
         for arm, runs in result["runs"].items():
@@ -47,7 +47,16 @@ def draw(result: dict[str, Any], out_png: str | Path) -> list[str]:
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, fontsize=8)
-    figure.tight_layout()
+    seeds = max(len(runs) for runs in result["runs"].values())
+    lines = "" if seeds == 1 else f"thick: mean of {seeds} seeds, thin: each seed. "
+    figure.text(
+        0.5,
+        0.02,
+        f"{lines}All-zero group: no report sampled for a film gets any FactS reward. F1: on held-out simulated films.",
+        ha="center",
+        fontsize=9,
+    )
+    figure.tight_layout(rect=(0, 0.06, 1, 1))
     pictures._save(figure, out_png, 120)
     return titles
 

@@ -42,7 +42,7 @@ def check_values(config: Any, defaults: Any) -> None:
     for name in ("data.train_files", "data.val_files"):
         files = _at(config, name)
         files = [files] if isinstance(files, str) or not files else files
-        if isinstance(files, Mapping) or not isinstance(files, list) or not all(_is_file(file) for file in files):
+        if isinstance(files, Mapping) or not isinstance(files, list) or not all(_is_path(file) for file in files):
             raise ValueError(f"{name}={_at(config, name)}: give the path of a Parquet file, or a list of them.")
     if not isinstance(_at(config, "data.train_max_samples"), int):
         raise ValueError(
@@ -113,5 +113,5 @@ def _at(config: Any, name: str) -> Any:
     return config
 
 
-def _is_file(value: Any) -> bool:
+def _is_path(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip())

@@ -50,10 +50,8 @@ class OrapoMixin(RewardDumpMixin):
 
     def _init_dataloader(self) -> None:
         super()._init_dataloader()
-        frame = getattr(
-            self.train_dataset, "dataframe", None
-        )  # a data.custom_cls may have none: checked row by row then
-        if frame is not None:
+        frame = getattr(self.train_dataset, "dataframe", None)
+        if frame is not None:  # a data.custom_cls may have none: its rows are checked as they come
             check_dataset(frame.select_columns(["data_source", "extra_info", "reward_model"]))
 
     def on_init_end(self) -> None:
