@@ -18,12 +18,12 @@ from typing import Any
 from data_preprocess.core.images import png_bytes, save_png
 from data_preprocess.core.outputs import output_folder
 from data_preprocess.core.rows import DEFAULT_PROMPT, report_row, sft_row, write_rows
+from data_preprocess.core.sheet import write_sheet
 from data_preprocess.core.skiplog import SkipLog
 from data_preprocess.core.summary import write_card
 from data_preprocess.phantom import EVEN_PREVALENCE, LONG_TAIL, Study, draw_study
 from data_preprocess.phantom.cohort import SPLITS, Entry, check_prevalence, plan, split_counts
 from data_preprocess.phantom.report import STYLES
-from data_preprocess.phantom.sheet import contact_sheet, spread
 from data_preprocess.phantom.study import MIN_SIZE
 from data_preprocess.phantom.trace import select
 
@@ -104,7 +104,8 @@ def write_cohort(
         print(f"{out / split}.parquet: {len(rows)} studies")
     if args.contact_sheet:
         path = out / "contact_sheet.png"
-        save_png(sheet_of(entries, args), path)
+        first = next(split for split in SPLITS if counts[split])  # train, where there is one
+        write_sheet(out / f"{first}.parquet", path, most=SHEET_CELLS)
         print(f"{path}: look at it")
 
 
@@ -158,20 +159,6 @@ def study_row(entry: Entry, study: Study, image: str | bytes, task: str = "repor
         ability=task,
     )
     return row, study.trace if task == "trace" else study.report
-
-
-def sheet_of(entries: list[Entry], args: argparse.Namespace) -> Any:
-    """Contact sheet of the cohort's studies that between them show every label."""
-    from data_preprocess.phantom import KINDS
-
-    chosen = spread([{KINDS[k] for k in e.kinds} for e in entries], SHEET_CELLS)
-    studies = [_draw(entries[i], args) for i in chosen]
-    side = min(max(args.size, 256), 384)
-    titles = [
-        f"{entries[i].subject_id}/{entries[i].study_id} {s.view} {entries[i].split}"
-        for i, s in zip(chosen, studies, strict=True)
-    ]
-    return contact_sheet(studies, titles, side=side)
 
 
 def _draw(entry: Entry, args: argparse.Namespace) -> Study:

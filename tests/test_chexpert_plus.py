@@ -113,7 +113,7 @@ def test_the_published_layout(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert truths(tmp_path / "both" / "train.parquet").keys() == {"patient99002/study1"}  # one row, two images
     assert skips(tmp_path / "both") == {"patient99001/study1": "no findings"}
     assert skips(tmp_path / "both", "val") == {"patient99003/study2": "no findings"}  # its cell is white space
-    assert "train.parquet: 1 studies; skipped 1 row (no findings 1)" in capsys.readouterr().out
+    assert "train.parquet: 1 rows; skipped 1 row (no findings 1)" in capsys.readouterr().out
 
     assert main([*common, "--out", str(tmp_path / "impression"), "--target", "impression"]) == 0
     train = truths(tmp_path / "impression" / "train.parquet")
@@ -124,15 +124,17 @@ def test_the_published_layout(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         "labels": dict.fromkeys(CHEXPERT_14) | {"Cardiomegaly": 1, "Pleural Effusion": 1},
         "regions": [],
         "boxes": [],
-        "priors": "drop",
-        "original_report": "Impression: 1. SMALL LEFT PLEURAL EFFUSION. 2. STABLE CARDIOMEGALY.",
     }
+    first = read_rows(tmp_path / "impression" / "train.parquet")[0]["extra_info"]
+    assert first["priors"] == "drop"
+    assert first["original_report"] == "Impression: 1. SMALL LEFT PLEURAL EFFUSION. 2. STABLE CARDIOMEGALY."
     assert train["patient99002/study1"]["labels"]["No Finding"] == 1
     (row,) = read_rows(tmp_path / "impression" / "val.parquet")
     assert row["prompt"][0]["content"] == "<image>Write the impression of this chest radiograph."
     assert row["extra_info"] == {
         "index": 0, "split": "val", "prompt_id": "chexpert_plus/patient99003/study2", "subject_id": "patient99003",
         "study_id": "patient99003/study2", "width": 120, "height": 80, "box_space": "unit",
+        "view": "AP", "priors": "drop", "original_report": "Impression: Right apical pneumothorax ___.",
     }  # fmt: skip
     image = tmp_path / "PNG" / "valid" / "patient99003" / "study2" / "view1_frontal.png"
     assert row["images"] == [{"image": f"file://{image}"}]
@@ -436,16 +438,20 @@ def test_labels_read_by_people_replace_those_of_the_release(release: Release) ->
     assert truth["labels"] == dict.fromkeys(CHEXPERT_14, 0) | {"Edema": 1}
 
 
-def test_prior_references(release: Release) -> None:
+def test_prior_references_and_marks_of_deidentification(release: Release) -> None:
     release.add("patient1/study1/view1_frontal", texts=("Stable small effusion.", "No pneumothorax since ___."))
     release.write()
-    kept, dropped = (
-        next(iter(truths(release.run("--priors", how)[1] / "train.parquet").values())) for how in ("keep", "drop")
-    )
-    assert kept["report"] == "Findings: Stable small effusion. Impression: No pneumothorax since ___."
-    assert dropped["report"] == "Findings: Small effusion. Impression: No pneumothorax."
-    assert dropped["original_report"] == kept["original_report"] == kept["report"]
-    assert (kept["priors"], dropped["priors"]) == ("keep", "drop")
+    found = {}
+    for priors, blanks in (("keep", "keep"), ("drop", "keep"), ("keep", "drop")):
+        (row,) = read_rows(release.run("--priors", priors, "--blanks", blanks)[1] / "train.parquet")
+        assert row["extra_info"]["priors"] == priors
+        found[priors, blanks] = (
+            json.loads(row["reward_model"]["ground_truth"])["report"], row["extra_info"]["original_report"]
+        )  # fmt: skip
+    whole = "Findings: Stable small effusion. Impression: No pneumothorax since ___."
+    assert found["keep", "keep"] == (whole, "")
+    assert found["drop", "keep"] == ("Findings: Small effusion. Impression: No pneumothorax.", whole)
+    assert found["keep", "drop"] == ("Findings: Stable small effusion. Impression: No pneumothorax.", whole)
 
 
 def test_prompt_file_and_supervised_twin(release: Release) -> None:
@@ -550,7 +556,7 @@ def test_nothing_usable_fails_and_removes_what_an_earlier_run_left(
     release.write()
     status, out = release.run()
     assert status == 1
-    assert "no usable study" in capsys.readouterr().err
+    assert "no usable row" in capsys.readouterr().err
     assert not list(out.glob("*.parquet"))
 
 
@@ -611,7 +617,7 @@ def test_control_characters_are_no_report(release: Release, text: str, kept: boo
     ("change", "message"),
     [
         (lambda data: data.split(b"\n")[0], "table.csv: has a header and no rows"),
-        (gzip.compress, "it is packed; unpack it first"),
+        (lambda data: gzip.compress(data)[:-20], "is damaged after line"),
         (lambda data: b"PK\x03\x04\xff", "it is packed; unpack it first"),
         (lambda data: data.replace(b"clear", b"cl\xe9ar"), "save the table as UTF-8"),
     ],
@@ -621,6 +627,15 @@ def test_a_table_that_is_none(tail: Release, change: Any, message: str, capsys: 
     table.write_bytes(change(table.read_bytes()))
     assert tail.run()[0] == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_gzipped_table_is_a_table(tail: Release) -> None:
+    _, out = tail.run()
+    plain = files(out)
+    table = tail.folder / "table.csv"
+    table.write_bytes(gzip.compress(table.read_bytes()))
+    assert tail.run()[0] == 0
+    assert files(out) == plain
 
 
 @pytest.mark.parametrize("option", ["--csv", "--image-root", "--labels"])

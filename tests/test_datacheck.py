@@ -133,6 +133,29 @@ def test_ground_truth(make: Callable[..., Row], write: Write, truth: dict[str, A
     assert kinds(check_parquet(path)) == {(1, kind)}
 
 
+PHRASE = {"phrase": "small left effusion", "boxes": [{"label": "small left effusion", "box": [0.1, 0.2, 0.3, 0.4]}]}
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        ({}, None),
+        ({"boxes": []}, None),  # nothing to be found
+        ({"labels": dict.fromkeys(CHEXPERT_14)}, None),
+        ({"phrase": " "}, "empty phrase"),
+        ({"phrase": 3}, "empty phrase"),
+        ({"boxes": None}, "no boxes"),
+        ({"boxes": [{"label": "x", "box": [0.3, 0.2, 0.1, 0.4]}]}, "box out of bounds"),
+        ({"labels": {"Oedema": 1}}, "unknown label"),
+    ],
+)
+def test_grounding_truth(make: Callable[..., Row], write: Write, change: dict[str, Any], kind: str | None) -> None:
+    row = at(make(1), "reward_model", "ground_truth", value=json.dumps(PHRASE | change))
+    report = check_parquet(write([make(0), row], like_ours=True))
+    assert kinds(report) == ({(1, kind)} if kind else set())
+    assert kind or not report.problems
+
+
 def test_pixel_boxes_are_held_against_the_image(make: Callable[..., Row], write: Write) -> None:
     boxes = [{"label": "Edema", "box": [0, 0, 56, 56]}, {"label": "Edema", "box": [0, 0, 57, 56]}]
     row = at(make(0, {"boxes": boxes}), "extra_info", "box_space", value="pixel")

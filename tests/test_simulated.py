@@ -12,6 +12,7 @@ from PIL import Image
 
 from data_preprocess import simulated
 from data_preprocess.core.rows import read_rows, schema
+from data_preprocess.core.sheet import contact_sheet
 from data_preprocess.phantom import KINDS, LONG_TAIL, REGION_NAMES, draw_study
 from data_preprocess.phantom.cohort import plan, split_counts
 from data_preprocess.phantom.study import plan_findings, write_study_report
@@ -224,7 +225,14 @@ def test_rows_have_the_schema_and_splits_do_not_share_subjects(cohort: Path) -> 
     assert not (cohort / "sft_test.parquet").exists()
     assert (cohort / "train.skipped.jsonl").read_text() == ""
     assert json.loads((cohort / "train.json").read_text())["rows"] == 24
-    assert Image.open(cohort / "contact_sheet.png").width > 500
+    assert Image.open(cohort / "contact_sheet.png").size == contact_sheet(cohort / "train.parquet", 24).size
+
+
+def test_contact_sheet_of_a_cohort_without_train_and_with_embedded_films(tmp_path: Path) -> None:
+    assert run(tmp_path, "--n-test", "3", "--size", "64", "--task", "trace", "--embed-images", "--contact-sheet") == 0
+    sheet = contact_sheet(tmp_path / "test.parquet", 24)
+    assert Image.open(tmp_path / "contact_sheet.png").tobytes() == sheet.tobytes()
+    assert np.asarray(sheet).std() > 20  # films, not grey cells
 
 
 def test_trace_task_and_embedded_images(tmp_path: Path) -> None:

@@ -102,16 +102,16 @@ def test_bad_rows_are_counted_by_row_and_reason(root: Path, capsys: pytest.Captu
         11: "malformed row",
         12: "image outside image root",
         13: "image outside image root",
-        14: "empty report",
+        14: "no findings and no impression",
         15: "image missing",  # a name too long for the file system
     }
-    assert "train 1, val 0, test 0" in (printed := capsys.readouterr().out)
-    assert "skipped 14 rows (empty report 3" in printed
+    assert "train.parquet: 1 rows" in (printed := capsys.readouterr().out)
+    assert "skipped 14 rows (empty report 2" in printed
     card = json.loads((out / "train.json").read_text())
     assert card["rows"] == 1
     assert card["skipped"]["rows"] == 14
     assert card["sha256"] == hashlib.sha256((out / "train.parquet").read_bytes()).hexdigest()
-    assert "| empty report | 3 |" in (out / "train.md").read_text()
+    assert "| empty report | 2 |" in (out / "train.md").read_text()
 
 
 def test_no_skip_bad_stops_at_the_row(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -209,8 +209,9 @@ def test_a_patient_stays_in_one_split_whatever_else_is_in_the_table(root: Path) 
 def test_split_column_and_separate_sections(root: Path) -> None:
     rows = [
         ["a.png", "Clear lungs.", "None", "training", "s1"],
-        ["a.png", "", "Edema.", "validate", "s2"],
-        ["b.jpg", "Clear.", "Normal.", "holdout", "s3"],
+        ["b.jpg", "", "Edema.", "validate", "s2"],
+        ["c.dcm", "Clear.", "Normal.", "holdout", "s3"],
+        ["b.jpg", "Clear.", "Normal.", "train", "s4"],  # without a subject column the image is the subject
     ]
     table = write_csv(root.parent / "t.csv", rows, ("image", "F", "I", "part", "study"))
     status, out = run(
@@ -222,7 +223,7 @@ def test_split_column_and_separate_sections(root: Path) -> None:
     assert json.loads(train["reward_model"]["ground_truth"])["report"] == "Findings: Clear lungs."
     assert json.loads(val["reward_model"]["ground_truth"])["report"] == "Impression: Edema."
     assert train["extra_info"]["study_id"] == "s1"
-    assert skips(out) == {3: "unknown split"}
+    assert skips(out) == {3: "unknown split", 4: "subject of a held-out split"}
 
 
 def test_json_lines_and_several_images(root: Path) -> None:

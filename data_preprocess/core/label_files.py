@@ -39,11 +39,13 @@ def labels_of_rows(
     """The labels in numbered rows, whose other columns are ignored; errors as `read_labels`."""
     out: dict[str, Labels] = {}
     columns, known, number = list[str](), None, 0
+    made: dict[tuple[str, ...], Labels] = {}  # few sets of labels are different, and equal ones share a dict
     for number, row in rows:
         if isinstance(row, MalformedRow):
             raise TableError(f"{where}: {unit} {number} cannot be read ({row.detail}); restore the file.")
         if row.keys() != known:  # a line of JSON may have other keys than the one before
             known, columns = row.keys(), label_columns(row)
+            made.clear()
             there = {canonical_name(column) for column in columns}
             if missing := [name for name in CHEXPERT_14 if name not in there]:
                 message = f"{unit} {number} has no label {missing[0]!r}; pass a file with the 14 CheXpert labels."
@@ -52,7 +54,10 @@ def labels_of_rows(
             name = key(row)
             if name is None:
                 continue
-            labels = normalise_labels({column: row[column] for column in columns})
+            values = tuple(repr(row[column]) for column in columns)
+            if values not in made:
+                made[values] = normalise_labels({column: row[column] for column in columns})
+            labels = made[values]
         except ValueError as error:  # a TableError of the key's too
             raise TableError(f"{where}: {unit} {number}: {error}") from error
         if out.setdefault(name, labels) != labels:

@@ -1,15 +1,26 @@
 """The same function over many jobs in several processes, results in the order of the jobs."""
 
+import itertools
 import multiprocessing
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
+CHUNKS_AHEAD = 3  # of each process: what a slow reader of the results lets pile up
 
 
 def ordered_map(
-    function: Callable[[Job], Result], jobs: Sequence[Job], workers: int, *, desc: str, chunk: int = 8
+    function: Callable[[Job], Result],
+    jobs: Sequence[Job],
+    workers: int,
+    *,
+    desc: str,
+    unit: str = "row",
+    chunk: int = 8,
 ) -> Iterator[Result]:
     """`map(function, jobs)` with a progress bar; what comes out does not depend on `workers`.
 
@@ -17,17 +28,36 @@ def ordered_map(
         function: of a module's top level, so that a fresh process can import it.
         desc: word for the progress bar.
         chunk: jobs handed to a process at a time.
+    Raises:
+        OSError: a process was killed.
     """
     from tqdm import tqdm
 
-    with tqdm(total=len(jobs), desc=desc, unit="study", disable=None) as bar:
+    with tqdm(total=len(jobs), desc=desc, unit=unit, disable=None) as bar:
         workers = min(workers, -(-len(jobs) // chunk))  # a process with nothing to do only takes memory
         if workers <= 1:
             for job in jobs:
                 yield function(job)
                 bar.update()
             return
-        with multiprocessing.get_context("spawn").Pool(workers) as pool:
-            for result in pool.imap(function, jobs, chunksize=chunk):
-                yield result
-                bar.update()
+        pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+        waiting: deque[Future[list[Result]]] = deque()
+        try:
+            for start in itertools.count(0, chunk):
+                if start < len(jobs):
+                    waiting.append(pool.submit(_each, function, jobs[start : start + chunk]))
+                elif not waiting:
+                    return
+                if len(waiting) >= workers * CHUNKS_AHEAD or start >= len(jobs):
+                    for result in waiting.popleft().result():
+                        yield result
+                        bar.update()
+        except BrokenProcessPool as error:
+            message = "a worker process was killed, perhaps for want of memory; try fewer --workers"
+            raise OSError(message) from error
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _each(function: Callable[[Job], Result], jobs: Sequence[Job]) -> list[Result]:
+    return [function(job) for job in jobs]

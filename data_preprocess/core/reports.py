@@ -16,6 +16,11 @@ def report_text(findings: str, impression: str) -> str:
     return " ".join(f"{name}: {' '.join(text.split())}" for name, text in parts if text.strip())
 
 
+def words(text: str) -> str:
+    """The text on one line; "" where it has no letter, as "1." or "___"."""
+    return " ".join(text.split()) if any(map(str.isalpha, text)) else ""
+
+
 def findings_and_impression(report: str) -> tuple[str, str]:
     """Findings and impression of a report, "" where it lacks one; a report without any header is all findings.
 

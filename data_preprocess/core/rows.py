@@ -45,6 +45,9 @@ def report_row(
     width: int,
     height: int,
     ability: str = "report",
+    view: str = "",
+    priors: str = "",
+    original_report: str = "",
 ) -> dict[str, Any]:
     """One row of a verl RL file.
 
@@ -55,6 +58,10 @@ def report_row(
         prompt: user text with one `<image>` per image.
         ground_truth: JSON-serialisable; stored as a string.
         width, height: of the first image as stored, in pixels; boxes in `ground_truth` are xyxy in 0-1 of it.
+        ability: the task, for example "report", "trace" or "phrase".
+        view: of each image, "PA" or "PA LATERAL"; "" where nobody says.
+        priors: what was done with references to prior studies, "keep", "drop" or "llm"; "" where it is not known.
+        original_report: the report before that and before marks of de-identification went, "" where it is the same.
     Raises:
         ValueError: number of `<image>` differs from the number of images, a special token in the prompt, mixed image
             forms, or no valid JSON.
@@ -92,6 +99,9 @@ def report_row(
             "width": width,
             "height": height,
             "box_space": "unit",
+            "view": view,
+            "priors": priors,
+            "original_report": original_report,
         },
     }
 
@@ -121,6 +131,7 @@ def schema(kind: str, form: str) -> "pa.Schema":
         return pa.schema([("messages", turns), ("images", images)])
     extra_info = [("index", pa.int64()), ("split", text), ("prompt_id", text), ("subject_id", text), ("study_id", text)]
     extra_info += [("width", pa.int64()), ("height", pa.int64()), ("box_space", text)]
+    extra_info += [("view", text), ("priors", text), ("original_report", text)]
     return pa.schema(
         [
             ("data_source", text),

@@ -17,9 +17,12 @@ class SkipRow(ValueError):
         super().__init__(message)
         self.reason = reason
 
+    def __reduce__(self) -> tuple[type["SkipRow"], tuple[str, str]]:
+        return type(self), (str(self), self.reason)  # on its way between processes
+
 
 class SkipLog:
-    """Collects skipped rows in the order they were met; `write` stores one JSON object a line."""
+    """Collects skipped rows; `write` stores one JSON object a line."""
 
     def __init__(self) -> None:
         self.entries: list[dict[str, str | int]] = []
@@ -32,6 +35,10 @@ class SkipLog:
         if not reason.strip():
             raise ValueError(f"row {row}: a skipped row needs a reason; pass a short phrase such as 'empty report'.")
         self.entries.append({"row": row, "reason": reason, "detail": detail})
+
+    def sort(self) -> None:
+        """Bring the entries into an order that no drawing order or number of processes has a say in."""
+        self.entries.sort(key=lambda e: (isinstance(e["row"], str), e["row"], e["reason"], e["detail"]))
 
     def counts(self) -> dict[str, int]:
         """Reason -> number of rows, most frequent first, ties by name."""

@@ -1,30 +1,26 @@
-"""Everything a data script writes for a split: RL rows, their supervised twins, the card and the skip log."""
+"""Everything a data script writes for a split: RL rows, their supervised twins, card, contact sheet and skip log."""
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from data_preprocess.core.candidates import Row
 from data_preprocess.core.rows import report_row, sft_row, write_rows
+from data_preprocess.core.sheet import write_sheet
 from data_preprocess.core.skiplog import SkipLog
 from data_preprocess.core.summary import write_card
 
 SFT_SPLITS = ("train", "val")
-CARD_ENDINGS = (".md", ".json", ".skipped.jsonl")
+SIDE_FILES = (".md", ".json", ".png", ".skipped.jsonl")
 
 
-@dataclass
-class StudyRow:
-    """Everything of a row but its place in the file; `width` and `height` are those of the first image."""
+class Rows(Protocol):
+    """Rows that can be counted and gone through more than once."""
 
-    prompt_id: str
-    subject_id: str
-    study_id: str
-    images: list[str]
-    width: int
-    height: int
-    truth: dict[str, Any]
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Row]: ...
 
 
 def remove_files(out: str | os.PathLike[str], splits: Sequence[str]) -> None:
@@ -50,29 +46,31 @@ def refuse_folders(out: str | os.PathLike[str], splits: Sequence[str]) -> None:
 def write_split(
     out: str | os.PathLike[str],
     split: str,
-    studies: Sequence[StudyRow],
+    rows: Rows,
     log: SkipLog,
     *,
     data_source: str,
-    prompt: str,
     settings: dict[str, Any],
     embed: bool,
+    sheet: int = 0,
 ) -> dict[str, Any] | None:
     """Write the files of a split; returns the card, None where there are no rows (then only the skip log is written).
 
     Args:
-        prompt: user text; one `<image>` per image is put before it.
+        rows: gone through twice.
         settings: options that made the file, repeated in the card.
         embed: store the bytes of the images instead of their paths.
+        sheet: pictures on the contact sheet; 0: none.
     """
     path = Path(out, f"{split}.parquet")
     card = None
-    if studies:
-        write_rows(path, _rows(studies, split, data_source, prompt, embed), kind="rl")
+    if len(rows):
+        write_rows(path, (row for row, _ in _pairs(rows, split, data_source, embed)), kind="rl")
         card = write_card(path, log, settings)
+        if sheet:
+            write_sheet(path, path.with_suffix(".png"), most=sheet)
         if split in SFT_SPLITS:
-            pairs = zip(_rows(studies, split, data_source, prompt, embed), studies, strict=True)
-            twins = (sft_row(row, study.truth["report"]) for row, study in pairs)
+            twins = (sft_row(row, target) for row, target in _pairs(rows, split, data_source, embed))
             write_rows(path.with_name(f"sft_{split}.parquet"), twins, kind="sft")
     log.write(path.with_suffix(".skipped.jsonl"))
     return card
@@ -82,24 +80,27 @@ def _files(out: str | os.PathLike[str], splits: Sequence[str]) -> Iterator[Path]
     """Every file that a run may write for these splits."""
     for split in splits:
         path = Path(out, f"{split}.parquet")
-        yield from (path, path.with_name(f"sft_{split}.parquet"), *map(path.with_suffix, CARD_ENDINGS))
+        yield from (path, path.with_name(f"sft_{split}.parquet"), *map(path.with_suffix, SIDE_FILES))
 
 
-def _rows(
-    studies: Sequence[StudyRow], split: str, data_source: str, prompt: str, embed: bool
-) -> Iterator[dict[str, Any]]:
-    """The RL rows, one at a time: embedded images are read only when their row is written."""
-    for index, study in enumerate(studies):
-        yield report_row(
+def _pairs(rows: Rows, split: str, data_source: str, embed: bool) -> Iterator[tuple[dict[str, Any], str]]:
+    """RL rows and their targets, one at a time: embedded images are read only when their row is written."""
+    for index, row in enumerate(rows):
+        rl_row = report_row(
             data_source=data_source,
             split=split,
             index=index,
-            prompt_id=study.prompt_id,
-            subject_id=study.subject_id,
-            study_id=study.study_id,
-            images=[Path(path).read_bytes() for path in study.images] if embed else list(study.images),
-            prompt="<image>" * len(study.images) + prompt,
-            ground_truth=study.truth,
-            width=study.width,
-            height=study.height,
+            prompt_id=row.prompt_id,
+            subject_id=row.subject_id,
+            study_id=row.study_id,
+            images=[Path(path).read_bytes() if embed else path for path in row.images],
+            prompt="<image>" * len(row.images) + row.prompt,
+            ground_truth=row.truth,
+            width=row.width,
+            height=row.height,
+            ability=row.ability,
+            view=row.view,
+            priors=row.priors,
+            original_report=row.original_report,
         )
+        yield rl_row, row.target

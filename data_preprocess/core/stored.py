@@ -1,23 +1,47 @@
-"""The image file a row points to: the original where a model can read it as it is, else a PNG made from it."""
+"""The image file a row points to: the original where a model can read it as it is, else a PNG made from it.
+
+A file is decoded once and encoded at most once. The PNG is named by its content, so reruns and other processes find it;
+it appears under that name only when complete.
+"""
 
 import hashlib
 import os
 from pathlib import Path
+from typing import NamedTuple
 
-from data_preprocess.core.images import is_plain, load_image, open_stored, png_bytes, save_png, shrink
+from data_preprocess.core.images import png_bytes, read_picture, shrink
+from data_preprocess.core.skiplog import write_bytes
+
+PLAIN_SUFFIXES = (".png", ".jpg", ".jpeg")
 
 
-def plain_copy(path: Path, cache: Path, max_pixels: int | None) -> tuple[str, tuple[int, int]]:
-    """The path of a plain 8-bit version of an image (itself, or a PNG in `cache`), and its width and height.
+class Stored(NamedTuple):
+    """An image as a row names it. The original's sides are those of the upright picture before it was shrunk."""
+
+    path: str
+    width: int
+    height: int
+    original_width: int
+    original_height: int
+
+
+def plain_copy(path: Path, cache: Path, max_pixels: int | None) -> Stored:
+    """A plain 8-bit version of an image: the file itself, or a PNG in `cache`.
 
     Raises:
         ImageError: as `load_image`.
+        OSError: the PNG cannot be written (a full disk, say). That is no fault of the image: never skip the row.
     """
-    picture = load_image(path)
+    picture, plain = read_picture(path)
     small, _ = shrink(picture, max_pixels)
-    if small is picture and path.suffix.lower() in (".png", ".jpg", ".jpeg") and is_plain(open_stored(path)):
-        return str(path), picture.size
-    target = cache / f"{hashlib.sha256(png_bytes(small)).hexdigest()[:24]}.png"  # by content: reruns find it again
-    if not os.path.isfile(target):
-        save_png(small, target)
-    return str(target), small.size
+    if small is picture and plain and path.suffix.lower() in PLAIN_SUFFIXES:
+        return Stored(str(path), *picture.size, *picture.size)
+    data = png_bytes(small)
+    target = cache / f"{hashlib.sha256(data).hexdigest()[:24]}.png"
+    try:
+        # A power cut may leave a file of that name without its content.
+        if not (os.path.isfile(target) and os.path.getsize(target) == len(data)):
+            write_bytes(target, data)
+    except OSError as error:
+        raise OSError(error.errno, f"{error.strerror}; {path} is not converted", str(target)) from error
+    return Stored(str(target), *small.size, *picture.size)

@@ -15,6 +15,7 @@ from data_preprocess.core.skiplog import SkipLog, write_text
 
 STATES = ((1, "present"), (0, "absent"), (-1, "uncertain"), (None, "not mentioned"))
 WORDS_PER_BIN = 20
+ROWS_AT_ONCE = 4096
 SIZES_SHOWN = 10
 
 
@@ -28,28 +29,40 @@ def summarise(path: str | os.PathLike[str], skipped: SkipLog, settings: dict[str
     import pyarrow.parquet as pq
 
     path = Path(path)
-    table = pq.read_table(path, columns=["reward_model", "extra_info", "data_source"])
-    truths = [json.loads(row["ground_truth"]) for row in table.column("reward_model").to_pylist()]
-    extras = table.column("extra_info").to_pylist()
-    words = [len(str(truth.get("report", "")).split()) for truth in truths]
+    words: Counter[int] = Counter()
+    sizes: Counter[str] = Counter()
+    tasks: Counter[str] = Counter()
     labels: dict[str, Counter[Any]] = {}
-    for truth in truths:
-        for name, value in (truth.get("labels") or {}).items():
-            labels.setdefault(name, Counter())[value] += 1
-    sizes = Counter(f"{extra['width']} x {extra['height']}" for extra in extras)
-    bins = Counter(count // WORDS_PER_BIN * WORDS_PER_BIN for count in words)
+    boxes, sources, subjects, studies = 0, set[str](), set[str](), set[str]()
+    columns = ["data_source", "ability", "reward_model", "extra_info"]
+    for batch in pq.ParquetFile(path).iter_batches(batch_size=ROWS_AT_ONCE, columns=columns):  # not all in memory
+        for row in batch.to_pylist():
+            truth, extra = json.loads(row["reward_model"]["ground_truth"]), row["extra_info"]
+            words[len(str(truth.get("report") or truth.get("phrase") or "").split())] += 1
+            for name, value in (truth.get("labels") or {}).items():
+                labels.setdefault(name, Counter())[value] += 1
+            boxes += len(truth.get("boxes") or [])
+            sizes[f"{extra['width']} x {extra['height']}"] += 1
+            tasks[row["ability"]] += 1
+            sources.add(row["data_source"])
+            subjects.add(extra["subject_id"])
+            studies.add(extra["study_id"])
+    bins: Counter[int] = Counter()
+    for count, rows in words.items():
+        bins[count // WORDS_PER_BIN * WORDS_PER_BIN] += rows
     return {
         "file": path.name,
-        "rows": len(truths),
-        "subjects": len({extra["subject_id"] for extra in extras}),
-        "studies": len({extra["study_id"] for extra in extras}),
-        "data_sources": sorted(set(table.column("data_source").to_pylist())),
+        "rows": words.total(),
+        "subjects": len(subjects),
+        "studies": len(studies),
+        "data_sources": sorted(sources),
+        "tasks": dict(sorted(tasks.items())),
         "skipped": {"rows": len(skipped), "reasons": skipped.counts()},
         "labels": {name: {state: n[value] for value, state in STATES} for name, n in labels.items()},
-        "boxes": sum(len(truth.get("boxes") or []) for truth in truths),
+        "boxes": boxes,
         "report_words": {
             "min": min(words, default=0),
-            "median": statistics.median(words) if words else 0,
+            "median": _median(words),
             "max": max(words, default=0),
             "histogram": {f"{low}-{low + WORDS_PER_BIN - 1}": bins[low] for low in sorted(bins)},
         },
@@ -99,6 +112,10 @@ def _rows(header: tuple[str, ...], rows: Any) -> list[str]:
     """A Markdown table and a blank line; nothing where there are no rows."""
     body = ["| " + " | ".join(str(v).replace("|", "\\|").replace("\n", " ") for v in row) + " |" for row in rows]
     return ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header), *body, ""] if body else []
+
+
+def _median(counts: Counter[int]) -> float:
+    return statistics.median(counts.elements()) if counts else 0
 
 
 def _sha256(path: Path) -> str:

@@ -1,25 +1,32 @@
-"""Reads a table of reports: CSV, TSV (the delimiter is recognised) or JSON lines, UTF-8.
+"""Reads a table: CSV, TSV (the delimiter is recognised) or JSON lines, UTF-8, gzipped or not.
 
 A row that cannot be parsed comes out as a `MalformedRow`, so that the caller can count it; only a file that cannot
 be used at all raises.
 """
 
+import contextlib
 import csv
-import io
+import gzip
+import itertools
 import json
 import math
 import os
-import re
+import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from data_preprocess.core.skiplog import SkipRow
 
-FIELD_LIMIT = 10_000_000  # characters in one cell; csv's default of 131072 is below some exported reports
+FIELD_LIMIT = 100_000_000  # characters in one cell; csv's default of 131072 is below some exported reports
 _END = "\0end of table"  # a line of our own: a quote that nobody closes swallows it
-PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd")  # gzip, zip, bzip2, xz, zstd
+GZIP = b"\x1f\x8b"
+PACKED = (b"PK\x03\x04", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd")  # zip, bzip2, xz, zstd
 EMPTY_WORDS = {"", "nan", "none", "null", "n/a", "na", "nil"}  # what exports write for a missing value
+
+
+Records: TypeAlias = Any  # what csv.reader gives; its type has no name before Python 3.13
 
 
 class TableError(ValueError):
@@ -34,30 +41,60 @@ class MalformedRow:
 
 
 def read_table(path: str | os.PathLike[str]) -> tuple[list[str], list[dict[str, Any] | MalformedRow]]:
-    """Columns and rows of a .csv, .tsv or .jsonl file; row i of the list is row i + 1 of the data.
+    """Columns and rows of a table, as `open_table`; row i of the list is row i + 1 of the data."""
+    columns, rows = open_table(path)
+    return columns, list(rows)
+
+
+def open_table(path: str | os.PathLike[str]) -> tuple[list[str], Iterator[dict[str, Any] | MalformedRow]]:
+    """Columns and rows of a .csv, .tsv or .jsonl file, gzipped or not; rows of a CSV or TSV are read as they are used.
 
     Raises:
-        TableError: the file is missing, not UTF-8 text, or has no header.
+        TableError: the file is missing, not UTF-8 text, damaged, or has no header; some of it only when the row is
+            reached.
     """
     path = Path(path)
     if os.path.isdir(path):
         raise TableError(f"{path}: is a folder; pass the table in it with --csv.")
     if not os.path.isfile(path):
         raise TableError(f"{path}: no such file; pass the table with --csv.")
+    if path.name.lower().removesuffix(".gz").endswith((".jsonl", ".ndjson")):
+        rows = _json_lines("".join(_lines(path)))
+        return list(dict.fromkeys(key for row in rows if isinstance(row, dict) for key in row)), iter(rows)
+    lines = _lines(path)
+    first = next((line for line in lines if line.strip()), "")
+    reader = csv.reader(itertools.chain([first], lines, [_END]), delimiter=max(",;\t", key=first.count))
+    names = _header(reader, path)
+    return names, _csv(reader, names, path)
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """The lines of a text file, gzipped or not, with their ends.
+
+    Raises:
+        TableError: as `open_table`.
+    """
+    number = 0
     try:
-        data = path.read_bytes()
-        text = data.decode("utf-8-sig")
+        with path.open("rb") as raw:
+            magic = raw.read(4)
+        packed = magic.startswith(GZIP)
+        with (
+            gzip.open(path, "rt", encoding="utf-8-sig", newline="")
+            if packed
+            else path.open(encoding="utf-8-sig", newline="") as file
+        ):
+            for line in file:
+                number += 1
+                yield line
+    except UnicodeDecodeError as error:
+        how = "it is packed; unpack it first" if magic.startswith(PACKED) else "save the table as UTF-8"
+        raise TableError(f"{path}: is not UTF-8 text (after line {number}); {how}.") from error
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        message = f"is damaged after line {number} ({error}), perhaps half downloaded; fetch it again."
+        raise TableError(f"{path}: {message}") from error
     except OSError as error:
         raise TableError(f"{path}: cannot be opened ({error.strerror}).") from error
-    except UnicodeDecodeError as error:
-        packed = any(data.startswith(magic) for magic in PACKED)
-        how = "it is packed; unpack it first" if packed else "save the table as UTF-8"
-        raise TableError(f"{path}: is not UTF-8 text (byte {error.start}); {how}.") from error
-    rows = _json_lines(text) if path.suffix.lower() in (".jsonl", ".ndjson") else _csv(text, path)
-    columns = list(dict.fromkeys(key for row in rows if isinstance(row, dict) for key in row))
-    if path.suffix.lower() not in (".jsonl", ".ndjson"):
-        columns = _header(text, path)
-    return columns, rows
 
 
 def require_columns(path: str | os.PathLike[str], columns: list[str], wanted: dict[str, str]) -> None:
@@ -97,19 +134,13 @@ def plain_text(value: Any, column: str) -> str:
     return text
 
 
-def _delimiter(text: str) -> str:
-    """Comma, semicolon or tab: whichever the header line has most of."""
-    header = re.split(r"[\r\n]", text.lstrip(), maxsplit=1)[0]
-    return max(",;\t", key=header.count)
-
-
-def _header(text: str, path: Path) -> list[str]:
-    try:
-        header = next(csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text)), [])
-    except csv.Error as error:
-        raise TableError(f"{path}: the header cannot be read ({error}).") from error
-    names = [name.strip() for name in header]
-    if not any(names):
+def _header(reader: Records, path: Path) -> list[str]:
+    with _wide_cells():
+        try:
+            names = [name.strip() for name in next(reader, [])]
+        except csv.Error as error:
+            raise TableError(f"{path}: the header cannot be read ({error}).") from error
+    if not any(names) or names[0].endswith(_END):
         raise TableError(f"{path}: is empty; the first line must name the columns.")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -117,34 +148,41 @@ def _header(text: str, path: Path) -> list[str]:
     return names
 
 
-def _csv(text: str, path: Path) -> list[dict[str, Any] | MalformedRow]:
-    names = _header(text, path)
+def _csv(reader: Records, names: list[str], path: Path) -> Iterator[dict[str, Any] | MalformedRow]:
+    number, first = 0, reader.line_num + 1
+    while True:
+        try:
+            previous = csv.field_size_limit(FIELD_LIMIT)  # as _wide_cells, in less time
+            try:
+                values = next(reader, [_END])
+            finally:
+                csv.field_size_limit(previous)
+        except csv.Error as error:
+            raise TableError(f"{path}: cannot be parsed after row {number} ({error}).") from error
+        lines, start, first = f"{first}-{reader.line_num}", first, reader.line_num + 1
+        if values == [_END]:
+            return
+        if values and values[-1].endswith(_END):
+            message = f"a quote opened in row {number + 1} (line {start}) is never closed; close or double it."
+            raise TableError(f"{path}: {message}")
+        if not values:
+            continue  # a blank line is no row
+        number += 1
+        if len(values) != len(names):
+            fields = f"{len(values)} fields where the header has {len(names)}"
+            yield MalformedRow(f"{fields} (lines {lines}); is a quote missing?")
+        else:
+            yield dict(zip(names, values, strict=True))
+
+
+@contextlib.contextmanager
+def _wide_cells() -> Iterator[None]:
+    """csv's limit of a cell is of the whole process; it is raised only while a row of ours is read."""
     previous = csv.field_size_limit(FIELD_LIMIT)
-    rows: list[dict[str, Any] | MalformedRow] = []
     try:
-        reader = csv.reader(io.StringIO(f"{text}\n{_END}", newline=""), delimiter=_delimiter(text))
-        next(reader)
-        first = reader.line_num + 1
-        for values in reader:
-            lines, first = f"{first}-{reader.line_num}", reader.line_num + 1
-            if values == [_END]:
-                break
-            if values and values[-1].endswith(_END):
-                start = lines.split("-")[0]
-                message = f"a quote opened in row {len(rows) + 1} (line {start}) is never closed; close or double it."
-                raise TableError(f"{path}: {message}")
-            if not values:
-                continue  # a blank line is no row
-            if len(values) != len(names):
-                fields = f"{len(values)} fields where the header has {len(names)}"
-                rows.append(MalformedRow(f"{fields} (lines {lines}); is a quote missing?"))
-            else:
-                rows.append(dict(zip(names, values, strict=True)))
-    except csv.Error as error:
-        raise TableError(f"{path}: cannot be parsed after row {len(rows)} ({error}).") from error
+        yield
     finally:
         csv.field_size_limit(previous)
-    return rows
 
 
 def _json_lines(text: str) -> list[dict[str, Any] | MalformedRow]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from data_preprocess.core.traces import trace_text
 from data_preprocess.phantom import devices, lesions, render, trace
 from data_preprocess.phantom.anatomy import Anatomy, sample_anatomy
 from data_preprocess.phantom.findings import KINDS, LABEL_KIND, Finding, detail
@@ -199,7 +200,7 @@ def draw_study(
     report = write_study_report(seeds, findings, style)
     regions = trace.describe(trace.region_boxes(a, drawing.ctr, drawing.widen, drawing.lift), findings)
     boxes = [{"label": f.label, "name": f.name, "box": b} for f, b in zip(findings, drawing.boxes, strict=True)]
-    text = trace.trace_text(trace.select(regions), report.text)
+    text = trace_text(trace.select(regions), report.text)
     return Study(
         drawing.image,
         findings,

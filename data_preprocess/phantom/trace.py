@@ -1,13 +1,7 @@
-"""Anatomical regions (names and boxes as in Chest ImaGenome) with what a reader sees in each, and the reasoning trace.
-
-Trace text (in one line, without the break), boxes as [x0, y0, x1, y1] in 0..1 of the image with two decimals:
-<think>[{"region": "left lung", "box": [0.53, 0.11, 0.88, 0.84], "finding": "left pneumothorax"}, ...]</think>
-<answer>Findings: ... Impression: ...</answer>
-"""
+"""Anatomical regions (names and boxes as in Chest ImaGenome) with what a reader sees in each."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -131,12 +125,6 @@ def select(regions: Sequence[Region], most: int = 10) -> list[Region]:
     by = {r["name"]: r for r in regions}
     core = [by[n] for n in CORE]
     return (core + [r for r in regions if r["finding"] and r["name"] not in CORE])[:most]
-
-
-def trace_text(regions: Sequence[Region], report: str) -> str:
-    """The target of the reasoning task."""
-    items = [{"region": r["name"], "box": [round(v, 2) for v in r["box"]], "finding": r["finding"]} for r in regions]
-    return f"<think>{json.dumps(items)}</think><answer>{report}</answer>"
 
 
 def _short(f: Finding) -> str:

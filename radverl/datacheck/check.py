@@ -122,7 +122,11 @@ def _open(path: str | os.PathLike[str]) -> Any:
     if not os.path.isfile(path):
         raise DataFileError(f"{path}: no such file; write it with python -m data_preprocess.<dataset>.")
     try:
-        return pq.ParquetFile(path)
+        table = pq.ParquetFile(path)
+        # Names and writer are decoded when they are first asked for, and may be damaged like all else.
+        table.schema_arrow.to_string()
+        table.metadata.created_by  # noqa: B018
+        return table
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataFileError(f"{path}: is not a readable Parquet file ({_first_line(error)}).") from error
 

@@ -1,4 +1,8 @@
-"""The `ground_truth` of a row: JSON with report, labels and boxes (xyxy in 0-1), as `data_preprocess` writes it."""
+"""The `ground_truth` of a row: JSON as `data_preprocess` writes it, boxes xyxy in 0-1.
+
+A report row has report, findings, impression and labels; a grounding row has a phrase and its boxes, [] where there is
+nothing to be found.
+"""
 
 import json
 import math
@@ -29,15 +33,26 @@ def check_truth(value: Any, extra: dict[str, Any]) -> Iterator[Found]:
         message = f"ground_truth is plain text ({_short(value)}); the rewards of radverl need our JSON object."
         yield "warning", "plain ground truth", message
         return
+    grounding = "phrase" in truth
     texts = [truth.get(key) for key in ("report", "findings", "impression")]
-    if not any(isinstance(text, str) and _has_words(text) for text in texts):
+    if grounding:
+        if not isinstance(truth["phrase"], str) or not _has_words(truth["phrase"]):
+            yield "error", "empty phrase", f"phrase is {_short(truth['phrase'])}; write what is to be found."
+        if not isinstance(truth.get("boxes"), list):
+            yield (
+                "error",
+                "no boxes",
+                "a row with a phrase lacks the list of boxes; write [] where nothing is to be found.",
+            )
+    elif not any(isinstance(text, str) and _has_words(text) for text in texts):
         yield "error", "empty report", "ground_truth has no report, findings or impression; nothing can be learned."
     elif _says_nothing(truth.get("labels"), texts):
         message = "no label is set and the report says nothing about a chest image; every normal report scores 1."
         yield "warning", "nothing to compare", message
-    yield from _check_labels(truth.get("labels"))
+    if not grounding or truth.get("labels") is not None:
+        yield from _check_labels(truth.get("labels"))
     for key in ("boxes", "regions"):
-        yield from _check_boxes(key, truth.get(key), extra)
+        yield from _check_boxes(key, truth.get(key), extra, any_label=grounding)
 
 
 def _check_labels(labels: Any) -> Iterator[Found]:
@@ -58,7 +73,7 @@ def _check_labels(labels: Any) -> Iterator[Found]:
         yield "warning", "missing label", f"labels lacks {', '.join(missing)}; write null where not mentioned."
 
 
-def _check_boxes(key: str, boxes: Any, extra: dict[str, Any]) -> Iterator[Found]:
+def _check_boxes(key: str, boxes: Any, extra: dict[str, Any], any_label: bool) -> Iterator[Found]:
     if boxes is None:
         return
     if not isinstance(boxes, list):
@@ -81,7 +96,7 @@ def _check_boxes(key: str, boxes: Any, extra: dict[str, Any]) -> Iterator[Found]
             message = f"{key}[{number}] has the box {box}, empty or outside 0-{right:g} x 0-{bottom:g} ({space})."
             yield "error", "box out of bounds", message
         label = entry.get("label")
-        if key == "boxes" and label is not None and label not in CHEXPERT_14:
+        if key == "boxes" and not any_label and label is not None and label not in CHEXPERT_14:
             yield "warning", "box label", f"{key}[{number}] has the label {_short(label)}, no CheXpert label."
 
 

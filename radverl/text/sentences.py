@@ -17,13 +17,17 @@ _OPEN_END = re.compile(
     r"(?:,|\b(?:a|an|the|of|in|on|at|to|and|or|with|without|no|is|are|by|for|from|right|left|dr))\s*$", re.I
 )
 _GLUED = re.compile(r"(?<=[a-z)\]])([.?!])(?=[A-Z][a-z]|\d{1,2}[.)] ?[A-Z][a-z])")
-_STOP = re.compile(r"[.?!]+[\"')\]]*(?=\s|$)")
+_STOP = re.compile(r"(?<![.?!])[.?!]++[\"')\]]*+(?=\s|$)")
 _ABBREVIATION = re.compile(
     r"(?:^|[\s(])(?:dr|mr|mrs|ms|vs|st|fig|approx|pt|prof|jr|sr|inc|resp|est|cf|ca|incl|e\.g|i\.e|a\.m|p\.m|s\.p|h\.o)\.$",
     re.I,
 )
 _CLOCK = re.compile(r"(?:a|p)\.m\.$", re.I)
 _NUMBER_END = re.compile(r"(?:^|[\s(])\d+\.$")
+_FIRST_NUMBER = re.compile(r":\s*\d{1,2}\.$")
+_RULE = "_" * 10
+_TITLE = "FINAL REPORT"
+_ALONE = (_RULE, _TITLE)  # ends of lines that stand alone
 _LIST_NUMBER = re.compile(r"\d{1,2}[.)]\s")
 
 
@@ -41,24 +45,35 @@ def split_sentences(text: str) -> list[str]:
 
 def unwrap(text: str) -> str:
     """Text with wrapped lines joined and white space collapsed; list items and paragraphs keep their line breaks."""
-    paragraphs = ("\n".join(_blocks(p)) for p in _PARAGRAPH.split(text))
+    text = text.strip()
+    if "\n" not in text:
+        return " ".join(text.split())
+    paragraphs = ["\n".join(_blocks(p)) for p in _PARAGRAPH.split(text)]
     return "\n\n".join(p for p in paragraphs if p)
 
 
 def _blocks(paragraph: str) -> list[str]:
     """Join wrapped lines; start a new block at list items, headers and lines that look complete."""
-    lines = [line for line in paragraph.splitlines() if line.strip()]
     groups: list[list[str]] = []
-    for line in lines:
-        if groups and not _breaks(groups[-1][-1], line):
-            groups[-1].append(line)
+    previous = ""
+    for line in paragraph.splitlines():
+        words = line.split()
+        if not words:
+            continue
+        if groups and not _breaks(previous, line, words):
+            groups[-1] += words
         else:
-            groups.append([line])
-    return [" ".join(" ".join(group).split()) for group in groups]
+            groups.append(words)
+        previous = line
+    return [" ".join(group) for group in groups]
 
 
-def _breaks(previous: str, line: str) -> bool:
-    if _ITEM.match(line) or _HEADER.match(line):
+def _breaks(previous: str, line: str, words: list[str]) -> bool:
+    if previous.endswith(_ALONE) or words[0].startswith(_RULE) or line.endswith(_TITLE):
+        return True
+    if words[0][0].islower():
+        return False
+    if _ITEM.match(line) or (":" in line and _HEADER.match(line)):
         return True
     if len(previous.strip()) >= _WRAP_WIDTH or _OPEN_END.search(previous[-12:]):
         return False
@@ -77,8 +92,10 @@ def _split_block(block: str) -> list[str]:
         if _ABBREVIATION.search(tail) and not (_CLOCK.search(tail) and following[:1].isupper()):
             continue
         if _NUMBER_END.search(tail):
-            if block[start:end].strip().rstrip(".").isdigit():
+            if end - start < 6 and block[start:end].strip().rstrip(".").isdigit():
                 continue  # the list number "2." itself
+            if _FIRST_NUMBER.search(tail):
+                continue  # "IMPRESSION: 1."
             if following[:1].isdigit() and not _LIST_NUMBER.match(following):
                 continue  # a decimal dictated as "3. 5"
         out.append(block[start:end].strip())

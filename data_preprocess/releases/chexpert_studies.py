@@ -11,13 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from data_preprocess.core.candidates import Intake
 from data_preprocess.core.images import ImageError
-from data_preprocess.core.skiplog import SkipLog, SkipRow
+from data_preprocess.core.reports import words
+from data_preprocess.core.skiplog import SkipRow
 from data_preprocess.core.splits import split_name
 from data_preprocess.core.tabular import MalformedRow, TableError, cell
 
 PATH_COLUMNS = ("path_to_image", "Path")  # CheXpert Plus; CheXpert's own tables, such as the human-read valid.csv
-VIEWS = ("frontal", "lateral", "pair", "all")
+# Our name of a section -> the column that holds it.
+SECTIONS = {
+    "findings": "section_findings", "impression": "section_impression", "indication": "section_clinical_history",
+    "history": "section_history",
+}  # fmt: skip
 PARTS = ("train", "valid", "test")  # the data set's own splits
 ENDINGS = (".png", ".jpg", ".dcm", ".jpeg", ".PNG", ".JPG", ".DCM")
 _PATH = re.compile(
@@ -35,9 +41,14 @@ class View:
     number: int
     name: str  # path without its ending, from the folder that holds train/ and valid/
     kind: str  # frontal, lateral or "" (unknown)
-    findings: str
-    impression: str
+    texts: tuple[tuple[str, str], ...]  # section name and text
     prefix: str  # what the table writes before train/ or valid/
+    projection: str  # PA, AP or ""
+
+    @property
+    def view(self) -> str:
+        """PA, AP, FRONTAL, LATERAL or UNKNOWN."""
+        return (self.projection if self.kind == "frontal" else "") or self.kind.upper() or "UNKNOWN"
 
     @property
     def key(self) -> str:
@@ -55,8 +66,8 @@ class Study:
     views: tuple[View, ...]
 
 
-def group_rows(rows: Iterable[dict[str, Any] | MalformedRow], log: SkipLog) -> list[Study]:
-    """The studies of a table, by name; rows that belong to none are added to `log`."""
+def group_rows(rows: Iterable[dict[str, Any] | MalformedRow], intake: Intake) -> list[Study]:
+    """The studies of a table, by name; rows that belong to none go to the intake."""
     views: dict[str, list[View]] = defaultdict(list)
     subjects: dict[str, str] = {}
     parts: dict[str, set[str]] = defaultdict(set)
@@ -70,13 +81,13 @@ def group_rows(rows: Iterable[dict[str, Any] | MalformedRow], log: SkipLog) -> l
             subjects[match["study"]] = match["subject"]
             parts[match["study"]] |= {match["part"], part}
         except SkipRow as error:
-            log.add(number, error.reason, str(error))
+            intake.add(number, error.reason, str(error))
     studies = []
     for study_id in sorted(views):
         unique: dict[str, View] = {}
         for view in sorted(views[study_id]):  # whatever the order of the rows
             if view.name in unique:
-                log.add(view.name, "duplicate row", "the image has more than one row")
+                intake.add(view.name, "duplicate row", "the image has more than one row")
             unique.setdefault(view.name, view)
         # Folder and column should agree; where they do not, the study stays out of training.
         part = next(part for part in reversed(PARTS) if part in parts[study_id])
@@ -115,12 +126,9 @@ def choose_views(study: Study, option: str) -> list[View]:
 
 
 def sections(study: Study, first: View) -> dict[str, str]:
-    """Findings and impression, "" where there is no word; the images of a study repeat one report."""
-    order = (first, *study.views)
-    return {
-        "findings": next((view.findings for view in order if view.findings), ""),
-        "impression": next((view.impression for view in order if view.impression), ""),
-    }
+    """The sections by their radverl names, "" where there is no word; the images of a study repeat one report."""
+    order = [dict(view.texts) for view in (first, *study.views)]
+    return {name: next((texts[name] for texts in order if texts[name]), "") for name in SECTIONS}
 
 
 def find_image(root: Path, view: View) -> Path:
@@ -181,10 +189,5 @@ def _view(row: dict[str, Any], match: re.Match[str]) -> View:
         rank = _PROJECTIONS.index(projection) if projection in _PROJECTIONS else len(_PROJECTIONS)
     else:
         rank = len(_PROJECTIONS) + (1 if kind == "lateral" else 2)
-    findings, impression = (_words(cell(row, f"section_{name}")) for name in ("findings", "impression"))
-    return View(rank, int(match["number"]), match["name"], kind, findings, impression, match["prefix"] or "")
-
-
-def _words(text: str) -> str:
-    """The text on one line; "" where it has no letter, as "1." or "___"."""
-    return " ".join(text.split()) if any(character.isalpha() for character in text) else ""
+    texts = tuple((name, words(cell(row, column))) for name, column in SECTIONS.items())
+    return View(rank, int(match["number"]), match["name"], kind, texts, match["prefix"] or "", projection)

@@ -1,0 +1,96 @@
+"""What a worker process does with a candidate: its content, then its images."""
+
+import contextlib
+import functools
+import os
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+
+from data_preprocess.core.candidates import Candidate, Content, Row, data_source
+from data_preprocess.core.images import ImageError, open_stored
+from data_preprocess.core.journal import Entry, entry, row_key
+from data_preprocess.core.skiplog import SkipRow
+from data_preprocess.core.stored import Stored, plain_copy
+from radverl.labels import Labels
+
+CHECKS = ("decode", "exists", "no")
+PLAIN_ENDINGS = (".png", ".jpg", ".jpeg")
+ContentOf = Callable[[Candidate, Namespace], Content]
+
+
+def make_entry(
+    candidate: Candidate, *, content: ContentOf, args: Namespace, name: str, cache: str, salt: bytes
+) -> Entry:
+    """The journal's line of a candidate: its row, or why it has none.
+
+    Args:
+        name: of the data set.
+        cache: folder for converted images.
+        salt: of `row_key`.
+    """
+    result: Row | SkipRow
+    try:
+        result = make_row(candidate, content(candidate, args), args, name, cache)
+    except SkipRow as error:
+        result = error
+    return entry(candidate.row_id, row_key(salt, candidate), result)
+
+
+def make_row(candidate: Candidate, content: Content, args: Namespace, name: str, cache: str) -> Row:
+    """All of the row but its place in the file.
+
+    Raises:
+        SkipRow: an image cannot be used.
+    """
+    images, (width, height) = _images(candidate, args, Path(cache))
+    return Row(
+        prompt_id=f"{data_source(name, args.task)}/{candidate.row_id}",  # no option changes it
+        subject_id=candidate.subject_id,
+        study_id=candidate.study_id,
+        images=images,
+        width=width,
+        height=height,
+        prompt=content.prompt,
+        target=content.target,
+        truth=content.truth,
+        ability=args.task,
+        view=candidate.view,
+        priors=content.priors,
+        original_report=content.original_report,
+    )
+
+
+def labels_of(candidate: Candidate, *, content: ContentOf, args: Namespace) -> Labels | SkipRow:
+    """The labels of a candidate that brings none, read in its report."""
+    try:
+        return content(candidate, args).truth["labels"]
+    except SkipRow as error:
+        return error
+
+
+def _images(candidate: Candidate, args: Namespace, cache: Path) -> tuple[list[str], tuple[int, int]]:
+    """Paths of the images as stored, and the size of the first."""
+    if args.check_images == "decode":
+        stored = [_stored(path, _state(path), cache, args.max_pixels) for path in candidate.images]
+        return [copy.path for copy in stored], (stored[0].width, stored[0].height)
+    for path in candidate.images:
+        if not path.lower().endswith(PLAIN_ENDINGS):
+            message = f"{path}: is no PNG or JPEG, so it must be opened; pass --check-images decode."
+            raise ImageError(message, "image form")
+        if args.check_images == "exists" and not os.path.isfile(path):
+            raise ImageError(f"{path}: no such file; check the path and the image root.", "image missing")
+    return list(candidate.images), candidate.size or open_stored(candidate.images[0]).size
+
+
+@functools.lru_cache(maxsize=8)
+def _stored(path: str, state: tuple[int, int] | None, cache: Path, max_pixels: int | None) -> Stored:
+    """`plain_copy`; rows that follow each other often share an image."""
+    return plain_copy(Path(path), cache, max_pixels)
+
+
+def _state(path: str) -> tuple[int, int] | None:
+    with contextlib.suppress(OSError, ValueError):
+        state = os.stat(path)
+        return state.st_size, state.st_mtime_ns
+    return None

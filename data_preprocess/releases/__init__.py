@@ -1,0 +1,1 @@
+"""What is special to each data set: its tables, file layout and quirks. What they share is in `core`."""

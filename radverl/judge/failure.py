@@ -1,0 +1,39 @@
+"""The one exception of the judge. A call that gives no usable answer raises it; no value ever stands for a failure."""
+
+from typing import Literal
+
+Cause = Literal[
+    "timeout", "rate_limit", "server_error", "connection", "auth", "refused", "bad_json", "invalid"
+]  # fmt: skip
+
+
+class JudgeFailure(Exception):
+    """No usable answer. `cause` is the word to count by, `detail` says what happened, without the key.
+
+    Causes: timeout, rate_limit (429), server_error (5xx), connection, auth (401, 403), refused (the server or the model
+    declines: other 4xx, a redirect, a content filter), bad_json (no answer of the asked form), invalid (an answer of
+    the right form whose content fails our checks).
+
+    Args:
+        again: whether the same call may do better.
+        wait: seconds the server asks to wait.
+        status: HTTP status, where there is one.
+        parameter: a setting of the request that the server says it does not know.
+    """
+
+    def __init__(
+        self,
+        cause: Cause,
+        detail: str,
+        *,
+        again: bool = False,
+        wait: float | None = None,
+        status: int | None = None,
+        parameter: str | None = None,
+    ) -> None:
+        super().__init__(cause, detail)
+        self.cause, self.detail, self.again = cause, detail, again
+        self.wait, self.status, self.parameter = wait, status, parameter
+
+    def __str__(self) -> str:
+        return f"{self.cause}: {self.detail}"
