@@ -49,7 +49,9 @@ def read(args: argparse.Namespace, intake: Intake) -> list[Candidate]:
     wanted = (f"section_{name}" for name in TARGETS[args.target])
     for column in ("path_to_image", *wanted):
         if column not in columns and args.target != "any":
-            raise TableError(f"{args.csv}: has no column {column!r}; pass df_chexpert_plus_*.csv with --csv.")
+            other = script_of_columns(columns, "chexpert_plus")
+            what = f" (that is a table for data_preprocess.{other})" if other else ""
+            raise TableError(f"{args.csv}: has no column {column!r}; pass df_chexpert_plus_*.csv with --csv{what}.")
     labels = chexpert_rows.read_study_labels(args.labels, args.csv, columns, args.target)
     studies = group_rows(rows, intake)
     if not studies and not any(intake.logs.values()):

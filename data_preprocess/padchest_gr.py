@@ -8,14 +8,15 @@ example: one row per report, in Spanish
 
 On disk:
   ROOT  grounded_reports_*.json (or --json), master_table.csv with PatientID and split (or --csv), and the PNG files
-        (or --image-root), in this folder or up to two below it; they have 16 bits, so 8-bit copies go to OUT/images
+        (or --image-root), in this folder or up to three below it; they have 16 bits, so 8-bit copies go to OUT/images
 --task phrase: the boxes of all findings with the same sentence make one row. A sentence about something abnormal
 without boxes is left out, and so are normal ones (--negatives: these are asked for too, and the answer is None).
 --task report: all sentences, normal ones too, are the findings; the data set has no impressions, so --target is
 findings. Boxes keep the label of their finding, under CheXpert's name where that means the same.
 Labels: of a sentence, those of its finding that CheXpert has; of a report, those our rules read in its English text.
---extra-boxes adds the extra_boxes of the release. References to prior studies are dropped from English text (--priors),
-because a row has no image of the prior study.
+--extra-boxes adds the boxes of the second reader (extra_boxes); those that overlap the first reader's are fused with
+them (radverl/boxes/fusion.py). References to prior studies are dropped from English text (--priors), because a row has
+no image of the prior study.
 Splits: the official ones (validation is val).
 The same input gives the same files, whatever its order and --workers. A run that was killed goes on where it stopped
 when the same command is given again.
@@ -140,7 +141,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--csv", help="master_table.csv (default: beside the JSON file)")
     add("--image-root", help="folder of the PNG files, or the one above it (default: ROOT)")
     add("--language", choices=LANGUAGES, default="en", help="of the sentences (default: %(default)s)")
-    add("--extra-boxes", action="store_true", help="add the extra_boxes of the release to the boxes")
+    add("--extra-boxes", action="store_true", help="add the extra_boxes, a second reader's; fused where they overlap")
     add("--negatives", action="store_true", help="--task phrase: normal sentences too, with the answer None")
 
 

@@ -225,6 +225,23 @@ def test_regions_of_a_graph() -> None:
     assert len(set(REGIONS)) == 36
 
 
+def test_what_the_reason_for_the_film_says_is_no_finding() -> None:
+    graph = scene_graph("a", 1, 1, {"left lung": LUNG})
+    said = {
+        "bbox_name": "left lung",
+        "phrases": ["Evaluate for pneumonia.", "Clear.", "Small effusion."],
+        "sections": ["history", "finalreport", "prelimread"],
+        "attributes": [["nlp|yes|abnormal", "disease|yes|pneumonia"], ["nlp|yes|normal"], ["nlp|yes|abnormal"]],
+    }
+    graph["attributes"] = [said]
+    (region,), _ = regions_of(graph, *SIZE)
+    assert region.phrases == ["Clear.", "Small effusion."]
+    assert region.attributes == ["nlp|yes|normal", "nlp|yes|abnormal"]
+    said["sections"] = ["history"]  # of another length: nobody knows which phrase is meant
+    (region,), _ = regions_of(graph, *SIZE)
+    assert region.phrases == said["phrases"]
+
+
 @pytest.mark.parametrize(
     ("phrases", "text"),
     [

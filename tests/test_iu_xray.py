@@ -542,6 +542,18 @@ def test_where_the_films_lie(openi: Path, tmp_path: Path) -> None:
     assert names(rows(out, "test")["CXR9001"]) == ["9001_IM-0001-1001.dcm.png", "9001_IM-0001-2001.dcm.png"]
 
 
+@pytest.mark.parametrize(
+    ("reports", "films"), [("ecgen-radiology", ""), ("reports/ecgen-radiology", "png"), ("reports/ecgen-radiology", "")]
+)
+def test_archives_unpacked_into_any_folder(openi: Path, tmp_path: Path, reports: str, films: str) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(openi / "ecgen-radiology", data / reports)
+    shutil.copytree(openi / "NLMCXR_png", data / films, dirs_exist_ok=True)  # the archive has no folder of its own
+    code, out = run(data, "--views", "all")
+    assert code == 0
+    assert names(rows(out, "test")["CXR9001"]) == ["CXR9001_IM-0001-1001.png", "CXR9001_IM-0001-2001.png"]
+
+
 def test_films_that_are_missing(openi: Path) -> None:
     change(
         openi / "ecgen-radiology" / "9003.xml", "</eCitation>", '<parentImage id="CXR9003_IM-0003-1001"/></eCitation>'

@@ -192,6 +192,52 @@ def test_every_sentence_is_a_row_or_a_reason(tmp_path: Path) -> None:
     assert "Rib fracture." not in found
 
 
+def test_boxes_of_a_second_reader_are_fused_where_they_overlap(tmp_path: Path) -> None:
+    second = [[0.12, 0.22, 0.32, 0.42], EXTRA]
+    options = made_up(tmp_path, {"a": [finding("Nodule.", [BOX], extra_boxes=second), finding("Mass.", [BOX])]})
+    assert main(options) == 0
+    assert phrases(tmp_path / "out") == {"Nodule.": [BOX], "Mass.": [BOX]}
+    assert main([*options, "--extra-boxes"]) == 0
+    assert phrases(tmp_path / "out") == {"Nodule.": [[0.11, 0.21, 0.31, 0.41], EXTRA], "Mass.": [BOX]}
+
+
+@pytest.mark.parametrize(
+    ("label", "name"),
+    [
+        ("NSG tube", "Support Devices"),
+        ("central venous catheter via jugular vein", "Support Devices"),
+        ("atelectasis basal", "Atelectasis"),
+        ("loculated pleural effusion", "Pleural Effusion"),
+        ("superior mediastinal enlargement", "Enlarged Cardiomediastinum"),
+        ("calcified pleural plaques", "Pleural Other"),
+        ("pseudonodule", None),
+    ],
+)
+def test_labels_as_the_release_spells_them(tmp_path: Path, label: str, name: str | None) -> None:
+    assert main(made_up(tmp_path, {"a": [finding("Seen.", [BOX], labels=[label])]})) == 0
+    (truth,) = truths(tmp_path / "out")
+    assert [mark["label"] for mark in truth["boxes"]] == [name or label]
+    assert {key for key, value in truth["labels"].items() if value} == {name} - {None}
+
+
+def test_a_release_that_is_still_packed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = made_up(tmp_path, {"a": [finding("Nodule.", [BOX])]})
+    table, folder = tmp_path / "master_table.csv", tmp_path / "root" / "Padchest_GR_files"
+    text = table.read_text(encoding="utf-8")
+    table.rename(tmp_path / "master_table.csv.zip")
+    assert main(options) == 2
+    assert "master_table.csv.zip: is packed" in capsys.readouterr().err
+    table.write_text(text, encoding="utf-8")
+    (folder / "PadChest_GR" / "PadChest_GR").mkdir()  # as one unpacks into a folder of that name
+    (folder / "PadChest_GR" / "a.png").rename(folder / "PadChest_GR" / "PadChest_GR" / "a.png")
+    (folder / "PadChest_GR.zip.001").touch()
+    assert main(options) == 0
+    (folder / "PadChest_GR" / "PadChest_GR" / "a.png").unlink()
+    (folder / "PadChest_GR.zip.002").touch()
+    assert main(options) == 2
+    assert "PadChest_GR.zip.001: none of the images is there" in capsys.readouterr().err
+
+
 def test_a_report_with_a_damaged_finding_is_none(tmp_path: Path) -> None:
     reports = {
         "a": [finding("No effusion", abnormal=False), finding("Rib fracture")],

@@ -142,6 +142,14 @@ def test_the_table_of_kaggle_with_a_smaller_copy(tmp_path: Path, capsys: pytest.
     assert "pass --sizes" in (tmp_path / "out" / "train.skipped.jsonl").read_text()
 
 
+@pytest.mark.parametrize("columns", ["width,height", "dim1,dim0", "Columns,Rows", "columns,rows"])
+def test_tables_of_sizes(tmp_path: Path, columns: str) -> None:
+    options = made_up(tmp_path, [("i0", "R1", "ILD", (10, 20, 40, 60))])
+    (tmp_path / "sizes.csv").write_text(f"image_id,{columns}\ni0,1000,2000\n")
+    assert main([*options, "--sizes", str(tmp_path / "sizes.csv")]) == 0
+    assert boxes(tmp_path / "out") == {"i0/ild": [[0.01, 0.01, 0.04, 0.03]]}
+
+
 def test_smaller_copies_without_sizes_are_refused_as_a_whole(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,6 +6,7 @@ bad is replaced by another (`balance.fill`).
 """
 
 import argparse
+import contextlib
 import functools
 import itertools
 import json
@@ -54,39 +55,45 @@ LOOKED_FOR = 1000  # images whose files are looked for before the work starts
 def run(dataset: DataSet, argv: list[str] | None = None) -> int:
     """Run the command line of a data script: 0 done, 1 nothing usable or not finished, 2 bad input."""
     args = options.parser_of(dataset).parse_args(argv)
-    splits = [split for split in SPLITS if split in args.split]
-    logs = {split: SkipLog() for split in splits}
-    intake = Intake(logs)
-    try:
-        options.settle(args)
-        dataset.check(args)
-        client = open_client(args)
-        guard_lists = guard.known_subjects(args.out, cohort_of(dataset, args), args.held_out)
-        candidates = dataset.read(args, intake)
-        if not candidates and not any(logs.values()):
-            raise ValueError(f"{dataset.name}: the tables hold no rows; pass the whole data set.")
-        candidates = guard.drop_own_overlap(_unique(candidates, intake), intake)
-        candidates = [candidate for candidate in candidates if candidate.split in logs]
-        candidates = guard.check_leaks(candidates, *guard_lists, args.on_leak, intake)
-        refuse_absent_images(candidates, args)
-        output_folder(output_folder(args.out) / "images")
-        refuse_folders(args.out, splits)
-        journal = Journal(args.out).__enter__()
-    except (ValueError, OSError) as error:
-        print(f"{dataset.name}: {error}", file=sys.stderr)
-        return 2
-    try:
-        with journal:
-            for log in logs.values():
-                entries = ((e["row"], SkipRow(str(e["detail"]), str(e["reason"]))) for e in log.entries)
-                _stop_at_damage(args, dataset, entries)
-            return _Run(dataset, args, intake, journal, client).finish(candidates)
-    except OSError as error:
-        message = f"{args.out} is not finished ({error}); the same command goes on where this one stopped."
-        print(f"{dataset.name}: {message}", file=sys.stderr)
-    except (ValueError, JudgeFailure) as error:  # SkipRow too
-        print(f"{dataset.name}: {error}", file=sys.stderr)
+    with contextlib.ExitStack() as stack:
+        try:
+            work, candidates = _prepare(dataset, args, stack)
+        except (ValueError, OSError) as error:
+            print(f"{dataset.name}: {error}", file=sys.stderr)
+            return 2
+        try:
+            return work.finish(candidates)
+        except OSError as error:
+            message = f"{args.out} is not finished ({error}); the same command goes on where this one stopped."
+            print(f"{dataset.name}: {message}", file=sys.stderr)
+        except (ValueError, JudgeFailure) as error:  # SkipRow too
+            print(f"{dataset.name}: {error}", file=sys.stderr)
     return 1
+
+
+def _prepare(dataset: DataSet, args: argparse.Namespace, stack: contextlib.ExitStack) -> tuple["_Run", list[Candidate]]:
+    """Everything that can be found out before the work: options, tables, leaks, where images and results are.
+
+    Raises:
+        ValueError, OSError: bad input.
+    """
+    logs = {split: SkipLog() for split in SPLITS if split in args.split}
+    intake = Intake(logs)
+    options.settle(args)
+    dataset.check(args)
+    client = open_client(args)
+    held_out, trained = guard.known_subjects(args.out, cohort_of(dataset, args), args.held_out)
+    candidates = dataset.read(args, intake)
+    if not candidates and not any(logs.values()):
+        raise ValueError("the tables hold no rows; pass the whole data set.")
+    candidates = guard.drop_own_overlap(_unique(candidates, intake), intake)
+    candidates = [candidate for candidate in candidates if candidate.split in logs]
+    candidates = guard.check_leaks(candidates, held_out, trained, args.on_leak, intake)
+    refuse_absent_images(candidates, args)
+    output_folder(output_folder(args.out) / "images")
+    refuse_folders(args.out, list(logs))
+    journal = stack.enter_context(Journal(args.out))
+    return _Run(dataset, args, intake, journal, client), candidates
 
 
 def refuse_absent_images(candidates: Sequence[Candidate], args: argparse.Namespace) -> None:
@@ -119,6 +126,9 @@ class _Run:
 
     def finish(self, candidates: list[Candidate]) -> int:
         """Draw and convert the rows and write all files; returns the exit status."""
+        for log in self.logs.values():
+            entries = ((e["row"], SkipRow(str(e["detail"]), str(e["reason"]))) for e in log.entries)
+            _stop_at_damage(self.args, self.dataset, entries)
         by_split: dict[str, dict[str, Candidate]] = {split: {} for split in self.logs}
         for candidate in sorted(candidates, key=lambda c: c.row_id):
             by_split[candidate.split][candidate.row_id] = candidate

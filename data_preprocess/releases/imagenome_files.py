@@ -16,6 +16,7 @@ from data_preprocess.core.candidates import Intake
 from data_preprocess.core.skiplog import SkipRow
 from data_preprocess.core.splits import split_name
 from data_preprocess.core.tabular import MalformedRow, TableError, cell, open_table
+from data_preprocess.releases.others import script_of_folder
 
 SPLIT_TABLES = ("test", "valid", "train")  # an image in two of them stays in the first
 AVOID = "images_to_avoid"
@@ -81,6 +82,8 @@ def silver_folder(root: str) -> Path:
         hint = f"pass {inside[0]} with --root"
     elif any(folder.glob("mimic-cxr-*.csv*")):
         hint = f"this is MIMIC-CXR-JPG, pass it with --mimic-root; {hint}"
+    elif other := script_of_folder(folder, "chest_imagenome"):
+        hint = f"use data_preprocess.{other}"
     raise TableError(f"{root}: is not Chest ImaGenome; {hint}.")
 
 

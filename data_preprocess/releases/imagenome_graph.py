@@ -2,7 +2,8 @@
 
     {"image_id", "viewpoint", "patient_id", "study_id",
      "objects": [{"bbox_name", "x1" ... "y2" in the 224 frame, "original_x1" ... "original_y2" in pixels}, ...],
-     "attributes": [{"bbox_name", "phrases": [...], "attributes": [["category|yes|name", ...], ...]}, ...], ...}
+     "attributes": [{"bbox_name", "phrases": [...], "attributes": [["category|yes|name", ...], ...],
+                     "sections": ["finalreport", ...]}, ...], ...}
 
 A region that no phrase is about was not described; that does not make it normal.
 """
@@ -23,6 +24,7 @@ from data_preprocess.releases.imagenome_boxes import frames_disagree, image_box
 
 MAX_BYTES = 20_000_000  # of one graph; the release's have some hundred thousand (ours)
 ABNORMAL = "nlp|yes|abnormal"
+HISTORY = "history"  # a section of the release beside finalreport and prelimread
 # Damage in a member, or a way of packing that Python does not know: a password, an odd method.
 _PACKING = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, NotImplementedError)
 # The 36 regions that the release boxes, from top to bottom of what a reader goes through (order: ours).
@@ -104,8 +106,8 @@ def regions_of(graph: dict[str, Any], width: int, height: int) -> tuple[list[Reg
     for one in _list(graph.get("attributes")):
         if isinstance(one, dict) and (name := _name(one)):
             region = found.setdefault(name, Region(name))
-            region.phrases += [text for text in _list(one.get("phrases")) if isinstance(text, str)]
-            said = [text for texts in _list(one.get("attributes")) for text in _list(texts) if isinstance(text, str)]
+            region.phrases += [text for text in _told(one, "phrases") if isinstance(text, str)]
+            said = [text for texts in _told(one, "attributes") for text in _list(texts) if isinstance(text, str)]
             region.attributes = list(dict.fromkeys([*region.attributes, *said]))
     return sorted(found.values(), key=lambda region: (_PLACE.get(region.name, len(_PLACE)), region.name)), dropped
 
@@ -117,6 +119,14 @@ def _name(one: dict[str, Any]) -> str:
     if name:
         refuse_empty(name, "")
     return name
+
+
+def _told(one: dict[str, Any], key: str) -> list[Any]:
+    """What a region has under a key, item by item with its `sections`, without what the reason for the film says."""
+    values, sections = _list(one.get(key)), _list(one.get("sections"))
+    if len(sections) != len(values):
+        return values
+    return [value for value, section in zip(values, sections, strict=True) if section != HISTORY]
 
 
 def _list(value: Any) -> list[Any]:

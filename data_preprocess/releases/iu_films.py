@@ -65,7 +65,10 @@ def read_films(root: Path, views: Mapping[str, str], *, ordered: bool) -> FilmsO
 
 
 def index_files(root: Path) -> dict[str, str]:
-    """Film key -> file below a folder, of several files of one film that of the first ending; linked folders in it are not followed, so that no loop is walked."""
+    """Film key -> file below a folder; of several files of one film, that with the first of `ENDINGS` counts.
+
+    Linked folders in it are not followed, so that no loop is walked.
+    """
     found: dict[str, tuple[int, str]] = {}
     for folder, folders, names in os.walk(root):
         if folder.count(os.sep) - str(root).rstrip(os.sep).count(os.sep) >= MAX_DEPTH:

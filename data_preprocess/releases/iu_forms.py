@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data_preprocess.core.tabular import TableError
+from data_preprocess.releases.others import script_of_folder
 
 FORMS = ("openi", "kaggle", "r2gen")
 # Where the films lie, from the folder of the reports.
@@ -24,8 +25,6 @@ XML_FOLDERS = (
 )  # fmt: skip
 ENDINGS = (".png", ".jpg", ".jpeg", ".dcm")  # of films
 PACKED = (".tgz", ".tar.gz", ".tar", ".zip")
-# A file that only another data set has, and the script for it.
-OTHERS = {"mimic-cxr-*.csv*": "mimic_cxr", "df_chexpert_plus*.csv*": "chexpert_plus"}
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z]{2,8});")
 _ID = re.compile(r"(?:CXR)?0*(\d{1,9})(?:\.0)?(?:_.*)?", re.S)
 
@@ -152,9 +151,8 @@ def _nothing(path: Path, form: str | None) -> str:
         packed = sorted(p.name for p in path.iterdir() if p.name.lower().endswith(PACKED))
         if packed:
             return f"{path}: holds {packed[0]}, which is packed; unpack it first."
-        for pattern, script in OTHERS.items():
-            if any(path.glob(pattern)):
-                return f"{path}: is not IU X-ray; use data_preprocess.{script}."
+        if script := script_of_folder(path, "iu_xray"):
+            return f"{path}: is not IU X-ray; use data_preprocess.{script}."
     wanted = {
         "openi": "ecgen-radiology/ with XML files", "kaggle": "indiana_reports.csv", "r2gen": "annotation.json",
     }  # fmt: skip

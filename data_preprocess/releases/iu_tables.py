@@ -15,6 +15,7 @@ from data_preprocess.core.tabular import MalformedRow, TableError, cell, open_ta
 from data_preprocess.core.views import FRONTAL, LATERAL
 from data_preprocess.releases.iu_films import film_key
 from data_preprocess.releases.iu_forms import Study, subject_of, unescape
+from data_preprocess.releases.others import script_of_columns
 
 REPORT_COLUMNS = ("uid", "findings", "impression")
 VIEW_TABLES = {  # usual name -> columns of the film and its view
@@ -22,7 +23,6 @@ VIEW_TABLES = {  # usual name -> columns of the film and its view
     "nlmcxr_dicom_metadata.csv": ("imageid", "View Position"),
 }
 KAGGLE = VIEW_TABLES["indiana_projections.csv"]
-OTHERS = {"path_to_image": "chexpert_plus", "dicom_id": "mimic_cxr", "study_id": "mimic_cxr"}
 
 
 def read_reports(path: Path, projections: Path, intake: Intake) -> list[Study]:
@@ -137,7 +137,7 @@ def _require(path: str | Path, columns: Sequence[str], wanted: Sequence[str]) ->
     missing = [column for column in wanted if column not in columns]
     if not missing:
         return
-    other = next((script for column, script in OTHERS.items() if column in columns), None)
+    other = script_of_columns(columns, "iu_xray")
     if other:
         raise TableError(f"{path}: is not a table of IU X-ray; use data_preprocess.{other}.")
     if set(KAGGLE) <= set(columns):

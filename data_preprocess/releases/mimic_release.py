@@ -4,14 +4,9 @@ import re
 from pathlib import Path
 
 from data_preprocess.core.tabular import TableError
+from data_preprocess.releases.others import script_of_folder
 
 LABEL_TABLES = ("chexpert", "negbio")
-# What lies in the folders of other data sets -> the script for them.
-OTHERS = {
-    "df_chexpert_plus*.csv*": "chexpert_plus", "indiana_reports.csv*": "iu_xray", "ecgen-radiology": "iu_xray",
-    "silver_dataset": "chest_imagenome", "MS_CXR_*": "ms_cxr", "annotations_train.csv*": "vindr_cxr",
-    "grounded_reports_*": "padchest_gr",
-}  # fmt: skip
 
 
 def find_table(root: str, kind: str) -> Path:
@@ -36,9 +31,8 @@ def find_table(root: str, kind: str) -> Path:
 
 def _where_instead(root: Path, kind: str) -> str:
     """What to do about a missing table."""
-    for pattern, script in OTHERS.items():
-        if any(root.glob(pattern)):
-            return f"this looks like the data of data_preprocess.{script}."
+    if script := script_of_folder(root, "mimic_cxr"):
+        return f"this looks like the data of data_preprocess.{script}."
     if kind in LABEL_TABLES:
         return "pass --labels FILE, or --labels rules for our own labeller."
     inside = sorted(root.glob(f"*/mimic-cxr-*-{kind}.csv*"))

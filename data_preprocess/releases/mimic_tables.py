@@ -204,7 +204,7 @@ def _size(columns: str, rows: str) -> Size | None:
 
 
 def _label_key(row: Mapping[str, Any]) -> str:
-    study = _STUDY.fullmatch(str(row["study_id"]).strip())
+    study = _STUDY.fullmatch(str(row.get("study_id")).strip())
     if not study:
-        raise TableError(f"study_id is {str(row['study_id'])[:40]!r}, not eight digits; restore the table.")
+        raise TableError(f"study_id is {str(row.get('study_id'))[:40]!r}, not eight digits; restore the table.")
     return study[1]

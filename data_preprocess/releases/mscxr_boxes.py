@@ -14,14 +14,10 @@ from typing import Any, NamedTuple
 from data_preprocess.core.reports import words
 from data_preprocess.core.skiplog import SkipRow
 from data_preprocess.core.tabular import MalformedRow, TableError, cell, open_table
+from data_preprocess.releases.others import script_of_columns
 
 COLUMNS = ("dicom_id", "category_name", "label_text", "path", "x", "y", "w", "h", "image_width", "image_height")
 MAX_JSON = 200_000_000  # bytes; the release has under one million (ours)
-# A column that tells whose table it is -> the script for it.
-OTHERS = {
-    "rad_id": "vindr_cxr", "class_name": "vindr_cxr", "ImageID": "padchest_gr", "path_to_image": "chexpert_plus",
-    "bbox_name": "chest_imagenome", "ViewPosition": "mimic_cxr", "uid": "iu_xray",
-}  # fmt: skip
 _PATH = re.compile(
     r"(?:.*/)?(?P<folder>p\d{2}/p(?P<subject>\d{8})/s(?P<study>\d{8}))/(?P<name>[\w-][\w.-]*?)(?:\.\w+)?", re.A
 )
@@ -53,7 +49,7 @@ def open_marks(path: str) -> Table:
     """
     columns, rows = _open_coco(Path(path)) if path.lower().endswith(".json") else open_table(path)
     if missing := [name for name in COLUMNS if name not in columns]:
-        other = next((script for column, script in OTHERS.items() if column in columns), None)
+        other = script_of_columns(columns, "ms_cxr")
         what = f"that is a table for data_preprocess.{other}" if other and len(missing) > 2 else "restore the file"
         message = f"has no column {missing[0]!r}; pass MS_CXR_Local_Alignment_v*.csv or .json with --csv ({what})."
         raise TableError(f"{path}: {message}")

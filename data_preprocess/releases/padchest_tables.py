@@ -18,6 +18,8 @@ from data_preprocess.core.reports import words
 from data_preprocess.core.skiplog import SkipRow
 from data_preprocess.core.splits import split_name
 from data_preprocess.core.tabular import MalformedRow, TableError, cell, open_table
+from radverl.boxes.fusion import fuse
+from data_preprocess.releases.others import script_of_columns, script_of_folder
 from radverl.labels import canonical_name
 
 MAX_JSON = 500_000_000  # bytes; the release has under 20 million (ours)
@@ -27,21 +29,24 @@ LANGUAGES = ("en", "es")
 CHEXPERT = {
     "pulmonary edema": "Edema", "nodule": "Lung Lesion", "multiple nodules": "Lung Lesion", "mass": "Lung Lesion",
     "pulmonary mass": "Lung Lesion", "laminar atelectasis": "Atelectasis", "lobar atelectasis": "Atelectasis",
-    "total atelectasis": "Atelectasis", "atypical pneumonia": "Pneumonia", "pleural thickening": "Pleural Other",
-    "apical pleural thickening": "Pleural Other", "mediastinal enlargement": "Enlarged Cardiomediastinum",
+    "total atelectasis": "Atelectasis", "atelectasis basal": "Atelectasis", "segmental atelectasis": "Atelectasis",
+    "atypical pneumonia": "Pneumonia", "pleural thickening": "Pleural Other",
+    "apical pleural thickening": "Pleural Other", "calcified pleural thickening": "Pleural Other",
+    "calcified pleural plaques": "Pleural Other", "loculated pleural effusion": "Pleural Effusion",
+    "loculated fissural effusion": "Pleural Effusion", "mediastinal enlargement": "Enlarged Cardiomediastinum",
+    "superior mediastinal enlargement": "Enlarged Cardiomediastinum",
     "rib fracture": "Fracture", "callus rib fracture": "Fracture", "clavicle fracture": "Fracture",
     "humeral fracture": "Fracture", "vertebral fracture": "Fracture", "pacemaker": "Support Devices",
     "dual chamber device": "Support Devices", "single chamber device": "Support Devices",
-    "central venous catheter": "Support Devices", "endotracheal tube": "Support Devices",
+    "central venous catheter": "Support Devices", "reservoir central venous catheter": "Support Devices",
+    "central venous catheter via jugular vein": "Support Devices",
+    "central venous catheter via subclavian vein": "Support Devices", "endotracheal tube": "Support Devices",
     "tracheostomy tube": "Support Devices", "nsg tube": "Support Devices", "chest drain tube": "Support Devices",
 }  # fmt: skip
-OTHERS = {
-    "label_text": "ms_cxr", "rad_id": "vindr_cxr", "class_name": "vindr_cxr", "path_to_image": "chexpert_plus",
-    "dicom_id": "mimic_cxr",
-}  # fmt: skip
-FOLDERS_DEEP = 2  # below the root; the release's folder of images lies in one of its name
+FOLDERS_DEEP = 3  # below the root: Padchest_GR_files/PadChest_GR/, and one more that unpacking may add
 TOLERANCE = 0.02  # of the sides, that a box may leave the image by; it is cut off there (ours)
 _NAME = re.compile(r"\w[\w.-]{0,199}", re.A)
+_PACKED = re.compile(r"PadChest_GR\.zip(?:\.\d+)?", re.I)  # 37 parts of one zip file
 _LEAVES = re.compile(r"[/\\]|\.\.")
 
 
@@ -67,9 +72,12 @@ def read_members(path: Path, intake: Intake) -> dict[str, Member]:
     Raises:
         TableError: the table cannot be used.
     """
+    packed = path.with_name(f"{path.name}.zip")
+    if not path.exists() and packed.is_file():
+        raise TableError(f"{packed}: is packed; unpack it there.")
     columns, rows = open_table(path)
     if missing := [name for name in COLUMNS if name not in columns]:
-        other = next((script for column, script in OTHERS.items() if column in columns), None)
+        other = script_of_columns(columns, "padchest_gr")
         what = f"; that is a table for data_preprocess.{other}" if other else ""
         raise TableError(f"{path}: has no column {missing[0]!r}; pass master_table.csv with --csv{what}.")
     found: dict[str, set[Member]] = defaultdict(set)
@@ -148,7 +156,11 @@ def find_reports(root: Path) -> Path:
     Raises:
         TableError: there is no such folder, or not one such file in it.
     """
+    if not root.is_dir():
+        raise TableError(f"{root}: no such folder; pass the folder of the release with --root.")
     found = sorted(root.glob("grounded_reports*.json"))
+    if not found and (other := script_of_folder(root, "padchest_gr")):
+        raise TableError(f"{root}: is not PadChest-GR; use data_preprocess.{other}.")
     if len(found) != 1:
         names = ", ".join(path.name for path in found) or "no grounded_reports_*.json"
         raise TableError(f"{root}: holds {names}; pass the file that is meant with --json.")
@@ -159,11 +171,12 @@ def image_folder(root: Path, names: Iterable[str]) -> Path:
     """The folder, `root` or one below it, that holds most of the images; `root` where none holds any.
 
     Raises:
-        TableError: there is no such folder.
+        TableError: there is no such folder, or the images are packed.
     """
     if not root.is_dir():
         raise TableError(f"{root}: no such folder; pass the folder of the PNG files with --image-root.")
     wanted, seen, level = set(names), set[str](), [str(root)]
+    packed: list[str] = []
     best = (0, root)
     for _ in range(FOLDERS_DEEP + 1):
         below = []
@@ -174,8 +187,13 @@ def image_folder(root: Path, names: Iterable[str]) -> Path:
             entries = list(os.scandir(folder))
             there = len(wanted.intersection(entry.name for entry in entries))
             best = (there, Path(folder)) if there > best[0] else best
+            packed += [entry.path for entry in entries if _PACKED.fullmatch(entry.name)]
             below += [entry.path for entry in entries if entry.name not in wanted and os.path.isdir(entry.path)]
         level = sorted(below)
+    if packed and not best[0]:
+        first = min(packed)
+        how = "unpack it" if first.lower().endswith(".zip") else "join its parts (cat PadChest_GR.zip.*), then unpack"
+        raise TableError(f"{first}: none of the images is there, they are still packed; {how}.")
     return best[1]
 
 
@@ -183,7 +201,10 @@ def _sentence(finding: Any, extra_boxes: bool) -> Sentence:
     if not isinstance(finding, dict):
         raise SkipRow(f"a finding is {str(finding)[:60]}, not an object", "malformed report")
     texts = {language: words(cell(finding, f"sentence_{language}")) for language in LANGUAGES}
-    boxes = _boxes(finding.get("boxes")) + (_boxes(finding.get("extra_boxes")) if extra_boxes else [])
+    boxes = _boxes(finding.get("boxes"))
+    if extra_boxes and (extra := _boxes(finding.get("extra_boxes"))):  # a second reader's, of the same finding
+        readers = ["1"] * len(boxes) + ["2"] * len(extra)
+        boxes = [(box[0], box[1], box[2], box[3]) for box in fuse(boxes + extra, readers, 2)]
     labels = finding.get("labels") or []
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
         raise SkipRow(f"labels is {str(labels)[:60]}, not a list of names", "malformed report")
@@ -198,13 +219,20 @@ def _boxes(value: Any) -> list[tuple[float, float, float, float]]:
         raise SkipRow(f"boxes is {str(value)[:60]}, not a list", "malformed box")
     out = []
     for box in value:
-        numbers = [v for v in box if isinstance(v, int | float) and math.isfinite(v)] if isinstance(box, list) else []
+        numbers = [v for v in box if isinstance(v, int | float) and _finite(v)] if isinstance(box, list) else []
         if len(numbers) != 4 or len(box) != 4:
             raise SkipRow(f"a box is {str(box)[:60]}, not four numbers", "malformed box")
         if not all(-TOLERANCE <= value <= 1 + TOLERANCE for value in numbers):
             raise SkipRow(f"the box {box} is not in 0-1 of the image", "box outside image")
         out.append((float(numbers[0]), float(numbers[1]), float(numbers[2]), float(numbers[3])))
     return out
+
+
+def _finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a JSON integer may have hundreds of digits
+        return False
 
 
 def _chexpert(name: str) -> str:

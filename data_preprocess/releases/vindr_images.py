@@ -14,7 +14,12 @@ from data_preprocess.core.image_files import DECODE_ERRORS, FORMATS, ImageError,
 from data_preprocess.core.tabular import MalformedRow, TableError, cell, open_table
 
 ENDINGS = (".dicom", ".dcm", ".png", ".jpg", ".jpeg")
-SIZE_COLUMNS = (("width", "height"), ("dim1", "dim0"), ("Columns", "Rows"))  # pairs of width and height
+SIZE_COLUMNS = (
+    ("width", "height"),
+    ("dim1", "dim0"),
+    ("Columns", "Rows"),
+    ("columns", "rows"),
+)  # pairs of width and height
 DEPTH = 3  # folders below the root: the release has train/ and test/, some copies a folder more
 Size = tuple[int, int]
 

@@ -15,6 +15,7 @@ from typing import Any
 from data_preprocess.core.candidates import Intake
 from data_preprocess.core.skiplog import SkipRow
 from data_preprocess.core.tabular import MalformedRow, TableError, cell, open_table
+from data_preprocess.releases.others import script_of_columns
 from data_preprocess.releases.vindr_images import Size, size_of_row
 
 NO_FINDING = "No finding"
@@ -35,10 +36,6 @@ CHEXPERT = {
     "Rib fracture": "Fracture",
 }  # fmt: skip
 COLUMNS = ("image_id", "class_name", "x_min", "y_min", "x_max", "y_max")
-OTHERS = {
-    "label_text": "ms_cxr", "ImageID": "padchest_gr", "path_to_image": "chexpert_plus", "bbox_name": "chest_imagenome",
-    "dicom_id": "mimic_cxr",
-}  # fmt: skip
 TABLES = ("annotations_train.csv", "annotations_test.csv", "train.csv")
 _SPELLING = {name.lower(): name for name in (*LOCAL_CLASSES, NO_FINDING)}
 _SPLIT = re.compile(r"(?:^|[^a-z])(train|test)(?:$|[^a-z])")
@@ -118,7 +115,7 @@ def classes_of(films: dict[str, Film]) -> tuple[str, ...]:
 def _part(path: Path, columns: list[str]) -> str:
     missing = [name for name in COLUMNS if name not in columns]
     if missing:
-        other = next((script for column, script in OTHERS.items() if column in columns), None)
+        other = script_of_columns(columns, "vindr_cxr")
         what = f"a table for data_preprocess.{other}" if other else "not the table of the boxes"
         if NO_FINDING in columns:
             what = "image_labels_*.csv, which has no boxes"
