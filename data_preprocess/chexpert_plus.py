@@ -28,6 +28,7 @@ from data_preprocess.core.splits import SPLITS, hash_split
 from data_preprocess.core.tabular import TableError, open_table
 from data_preprocess.releases import chexpert_rows
 from data_preprocess.releases.chexpert_studies import check_root, group_rows
+from data_preprocess.releases.others import script_of_columns
 
 TEST_FRACTION = 0.02  # about 1,300 of the 64,700 patients (ours)
 
@@ -48,7 +49,7 @@ def read(args: argparse.Namespace, intake: Intake) -> list[Candidate]:
     columns, rows = open_table(args.csv)
     wanted = (f"section_{name}" for name in TARGETS[args.target])
     for column in ("path_to_image", *wanted):
-        if column not in columns and args.target != "any":
+        if column not in columns and (column == "path_to_image" or args.target != "any"):
             other = script_of_columns(columns, "chexpert_plus")
             what = f" (that is a table for data_preprocess.{other})" if other else ""
             raise TableError(f"{args.csv}: has no column {column!r}; pass df_chexpert_plus_*.csv with --csv{what}.")

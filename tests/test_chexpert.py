@@ -28,7 +28,8 @@ def test_sentence(phenomenon, sentence, labels):
 def test_the_sentences_cover_every_label_in_every_state():
     seen = {(k, v) for _, _, labels in SENTENCES for k, v in labels.items()}
     assert {(label, v) for label in CHEXPERT_14[1:] for v in (1, 0)} <= seen
-    assert len(SENTENCES) >= 300
+    assert len(SENTENCES) >= 800
+    assert len({sentence for _, sentence, _ in SENTENCES}) == len(SENTENCES)
 
 
 @pytest.mark.parametrize(
@@ -72,9 +73,25 @@ def test_present_beats_uncertain_beats_absent():
     assert said("Possible effusion. Small effusion. No effusion.") == {"Pleural Effusion": 1}
 
 
-def test_a_hint_is_dropped_where_the_finding_is_denied():
-    assert said("Pulmonary vascular congestion. No pulmonary edema.") == {"Edema": 0}
+def test_a_hint_is_dropped_where_the_finding_is_denied_or_the_hint_is_doubted():
+    assert said("No evidence of pneumonia. Findings consistent with infection.") == {"Pneumonia": 0}
     assert said("No evidence of pneumonia. Infection is possible.") == {"Pneumonia": 0}
+    assert said("Infection is possible.") == {}
+    assert said("Findings consistent with infection.") == {"Pneumonia": -1}
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        "No focal consolidation. Infection is possible.",
+        "No consolidation. Pulmonary vascular congestion.",
+        "No pulmonary edema. Pulmonary vascular congestion.",
+        "Hypoinflated lungs without effusion.",
+    ],
+)
+def test_what_is_outside_the_labels_still_speaks_against_no_finding(report):
+    assert label_report(report)["No Finding"] is None
+    assert 1 not in label_report(report).values()
 
 
 @pytest.mark.parametrize(
@@ -159,7 +176,7 @@ def test_every_sentence_with_a_term_is_a_candidate_for_it():
     for _, sentence, _ in SENTENCES:
         text = prepare(sentence)
         for label, terms in lexicon.terms.items():
-            if terms.core.search(text) or (terms.hint and terms.hint.search(text)):
+            if any(pattern.search(text) for pattern in (terms.core, *terms.weak.values())):
                 assert label in candidates(text, lexicon), sentence
 
 
@@ -188,10 +205,14 @@ def test_labelling_imports_nothing_heavy():
         ("The heart may be mildly enlarged.", "Cardiomegaly", "may"),
         ("Nodule in the right base versus nipple shadow.", "Lung Lesion", "benign?"),
         ("Unlikely to represent pneumonia.", "Pneumonia", "unlikely to represent"),
+        ("Findings consistent with infection.", "Pneumonia", "hint"),
+        ("Heart size is at the upper limits of normal.", "Cardiomegaly", "normal statement"),
+        ("Effusion and opacity have resolved.", "Pleural Effusion", "have resolved"),
+        ("Interval removal of the left chest tube.", "Support Devices", "interval removal of the"),
     ],
 )
 def test_the_cue_that_decided_is_shown(sentence, label, cue):
-    assert [(e.label, e.cue) for e in explain(sentence) if e.label in CHEXPERT_14] == [(label, cue)]
+    assert [(e.label, e.cue) for e in explain(sentence) if e.label in CHEXPERT_14][:1] == [(label, cue)]
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ LEAK = "known held-out subject"
 OWN_OVERLAP = "subject of a held-out split"
 SHOWN = 3
 _MIMIC_PATH = re.compile(r"(?:^|/)p\d{2}/p(\d{8})/")
+_MIMIC_SUBJECT = re.compile(r"p?(\d{8})(?:\.0)?")
 _SUBJECT_COLUMNS = ("subject_id", "patient_id", "PatientID", "deid_patient_id")
 
 Seen = dict[str, str]  # subject -> where it is held out (or trained on)
@@ -66,21 +67,24 @@ def known_subjects(out: str | os.PathLike[str], cohort: str, files: Sequence[str
     trained: Seen = {}
     folder = Path(os.path.abspath(out))
     for path in sorted(folder.parent.glob(f"*/{SUBJECTS}")):
-        if path.parent == folder or not cohort:
+        own = path.parent == folder or (folder.is_dir() and path.parent.samefile(folder))
+        if not own and not cohort:
             continue
-        record = _read_record(path)
+        record = _read_record(path)  # our own, too, which will be written again when the work is done
+        if own:
+            continue
         if record["cohort"] != cohort:
             continue
         for split, subjects in record["splits"].items():
             known = held_out if split in HELD_OUT else trained
-            known.update((str(subject), f"{path.parent.name} ({split})") for subject in subjects)
+            known.update((_spelled(str(subject), cohort), f"{path.parent.name} ({split})") for subject in subjects)
     for file in files:
-        held_out.update((subject, file) for subject in _subjects_of_file(file))
+        held_out.update((_spelled(subject, cohort), file) for subject in _subjects_of_file(file))
     return held_out, trained
 
 
 def check_leaks(
-    candidates: Sequence[Candidate], held_out: Seen, trained: Seen, on_leak: str, intake: Intake
+    candidates: Sequence[Candidate], cohort: str, held_out: Seen, trained: Seen, on_leak: str, intake: Intake
 ) -> list[Candidate]:
     """The candidates that may be written.
 
@@ -89,7 +93,7 @@ def check_leaks(
     Raises:
         LeakError: under "refuse", there are leaks; names some and where they come from.
     """
-    leaks = {c.row_id: place for c in candidates if (place := _place(c, held_out, trained))}
+    leaks = {c.row_id: place for c in candidates if (place := _place(c, cohort, held_out, trained))}
     if not leaks or on_leak == "allow":
         return list(candidates)
     if on_leak == "refuse":
@@ -116,8 +120,8 @@ def write_record(out: str | os.PathLike[str], name: str, cohort: str, splits: Ma
     write_text(path, text + "\n")
 
 
-def _place(candidate: Candidate, held_out: Seen, trained: Seen) -> str | None:
-    return (held_out if candidate.split == "train" else trained).get(candidate.subject_id)
+def _place(candidate: Candidate, cohort: str, held_out: Seen, trained: Seen) -> str | None:
+    return (held_out if candidate.split == "train" else trained).get(_spelled(candidate.subject_id, cohort))
 
 
 def _refusal(candidates: Sequence[Candidate], leaks: Mapping[str, str]) -> str:
@@ -130,6 +134,12 @@ def _refusal(candidates: Sequence[Candidate], leaks: Mapping[str, str]) -> str:
         f"{len(subjects)} subjects ({shown}; rows: {splits}) are in {places}, so training would see who it is tested "
         "on; pass --on-leak drop to leave their rows out, or --on-leak allow to write them all the same."
     )
+
+
+def _spelled(subject: str, cohort: str) -> str:
+    """A subject as the cohort spells it: lists of MIMIC's patients have p10000032 and 10000032.0 too."""
+    match = _MIMIC_SUBJECT.fullmatch(subject) if cohort == "mimic" else None
+    return match[1] if match else subject
 
 
 def _read_record(path: Path) -> dict[str, Any]:
@@ -146,6 +156,9 @@ def _read_record(path: Path) -> dict[str, Any]:
 def _subjects_of_file(file: str) -> set[str]:
     if file.lower().endswith(".parquet"):
         return _of_parquet(file)
+    if file.lower().endswith(".json"):
+        splits = _read_record(Path(file))["splits"]
+        return {str(subject) for split in HELD_OUT for subject in splits.get(split, [])}
     if not re.search(r"\.(csv|tsv|jsonl)(\.gz)?$", file, re.I):
         try:
             lines = Path(file).read_text(encoding="utf-8-sig").splitlines()
@@ -153,6 +166,8 @@ def _subjects_of_file(file: str) -> set[str]:
             raise TableError(f"--held-out {file}: cannot be read ({error}).") from error
         if not re.search("[,;\t]", "".join(lines[:1])):
             return {line.strip() for line in lines if line.strip()}
+        if (subjects := _of_tabbed(lines)) is not None:
+            return subjects
     columns, rows = open_table(file)
     column = next((name for name in _SUBJECT_COLUMNS if name in columns), None)
     if column is None and "path" not in columns:
@@ -170,6 +185,19 @@ def _subjects_of_file(file: str) -> set[str]:
             raise TableError(f"--held-out {file}: a row names no subject; restore the file.")
         out.add(subject)
     return out
+
+
+def _of_tabbed(lines: Sequence[str]) -> set[str] | None:
+    """The subjects of a table as Chest ImaGenome's gold data set has: tabs, and texts with quotes that nobody closes.
+
+    None: it is no such table.
+    """
+    names = lines[0].split("\t")
+    place = next((names.index(name) for name in _SUBJECT_COLUMNS if name in names), None)
+    if place is None or "split" in names:
+        return None
+    rows = [line.split("\t", place + 1) for line in lines[1:]]
+    return {cells[place].strip() for cells in rows if len(cells) > place and cells[place].strip()}
 
 
 def _of_parquet(file: str) -> set[str]:

@@ -38,11 +38,7 @@ class Entry:
 
 def entry(row_id: str, key: str, result: Row | SkipRow) -> Entry:
     """The line of a finished row."""
-    what = (
-        {"skip": [str(result), result.reason]}
-        if isinstance(result, SkipRow)
-        else {"row": dict(zip(_NAMES, _values(result), strict=True))}
-    )
+    what = {"skip": [str(result), result.reason]} if isinstance(result, SkipRow) else {"row": as_dict(result)}
     return Entry(
         row_id,
         json.dumps({"id": row_id, "key": key} | what).encode() + b"\n",
@@ -50,9 +46,14 @@ def entry(row_id: str, key: str, result: Row | SkipRow) -> Entry:
     )
 
 
+def as_dict(row: Row) -> dict[str, Any]:
+    """The fields of a row by name."""
+    return dict(zip(_NAMES, _values(row), strict=True))
+
+
 def row_key(salt: bytes, candidate: Candidate) -> str:
     """What a finished row must have been made from to be taken again."""
-    digest = hashlib.sha256(salt)
+    digest = hashlib.sha256(salt + repr(_NAMES).encode())  # a line of another version has other fields
     digest.update(json.dumps(_values_of_candidate(candidate), sort_keys=True).encode())
     for file in (*candidate.images, *filter(_is_path, candidate.payload.values())):
         with contextlib.suppress(OSError, ValueError):
@@ -132,7 +133,7 @@ class Journal:
                 found: dict[str, Any] = json.loads(line) if line.endswith(b"\n") else {}
                 self._note(found["id"], place, SkipRow(*found["skip"]) if "skip" in found else None)
                 self.keys[found["id"]] = found["key"]
-            except (ValueError, KeyError, TypeError):  # the end of a killed run
+            except (ValueError, KeyError, TypeError, RecursionError):  # the end of a killed run
                 self._file.truncate(place)
                 return
             place += len(line)

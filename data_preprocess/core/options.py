@@ -18,6 +18,7 @@ from radverl.labels import UncertainPolicy
 from radverl.text.blanks import POLICIES as BLANKS
 
 SHEET_CELLS = 12
+MAX_CELLS = 400  # a sheet of 50 million pixels
 
 
 def parser_of(dataset: DataSet) -> argparse.ArgumentParser:
@@ -138,11 +139,14 @@ def settle(args: argparse.Namespace) -> None:
         raise ValueError("--balance draws training rows, but --split does not name train; add it.")
     if args.check_images != "decode" and (args.max_pixels or args.embed_images):
         raise ValueError("--max-pixels and --embed-images open the images; leave --check-images out.")
-    if args.contact_sheet < 0:
-        raise ValueError(f"--contact-sheet is {args.contact_sheet}; use 0 for none.")
+    if not 0 <= args.contact_sheet <= MAX_CELLS:
+        raise ValueError(f"--contact-sheet is {args.contact_sheet}; use 0 for none, and at most {MAX_CELLS}.")
+    if args.task in GROUNDING_TASKS and args.priors == "llm":
+        raise ValueError(f"--priors llm rewrites reports; pass --priors drop or keep with --task {args.task}.")
     for option, value in vars(args).items():  # an empty shell variable is no choice
-        if isinstance(value, str) and option not in ("prompt", "prompt_file"):
-            usable_text(value, f"--{option.replace('_', '-')}")
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and option not in ("prompt", "prompt_file"):
+                usable_text(text, f"--{option.replace('_', '-')}")
 
 
 def _prompt(args: argparse.Namespace) -> str:

@@ -12,6 +12,7 @@ def output_folder(path: str | os.PathLike[str], option: str = "--out") -> Path:
         ValueError: an empty or unusable name, or no place to write to; one sentence that names `option`.
     """
     name = usable_text(os.fspath(path), option)
+    usable_text(os.path.abspath(name), f"the folder of {option}")  # rows name images below it
     if os.path.lexists(name) and not os.path.isdir(name):
         raise ValueError(f"{option} {name}: is a file; name a folder.")
     try:

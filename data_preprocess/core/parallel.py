@@ -1,7 +1,11 @@
 """The same function over many jobs in several processes, results in the order of the jobs."""
 
+import contextlib
 import itertools
 import multiprocessing
+import os
+import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -40,12 +44,14 @@ def ordered_map(
                 yield function(job)
                 bar.update()
             return
-        pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+        context = multiprocessing.get_context("spawn")
+        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent)
         waiting: deque[Future[list[Result]]] = deque()
         try:
             for start in itertools.count(0, chunk):
                 if start < len(jobs):
-                    waiting.append(pool.submit(_each, function, jobs[start : start + chunk]))
+                    with _deaf() if not start else contextlib.nullcontext():
+                        waiting.append(pool.submit(_each, function, jobs[start : start + chunk]))
                 elif not waiting:
                     return
                 if len(waiting) >= workers * CHUNKS_AHEAD or start >= len(jobs):
@@ -57,6 +63,31 @@ def ordered_map(
             raise OSError(message) from error
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+@contextlib.contextmanager
+def _deaf() -> Iterator[None]:
+    """Processes started within do not hear Ctrl-C, which a terminal sends to all of them: the parent stops them."""
+    if threading.current_thread() is not threading.main_thread():  # only there handlers may be set
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _end_with_parent() -> None:
+    """A process whose parent was killed would wait for work for ever, and keep its memory and its terminal."""
+    parent = multiprocessing.parent_process()
+    assert parent
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _each(function: Callable[[Job], Result], jobs: Sequence[Job]) -> list[Result]:

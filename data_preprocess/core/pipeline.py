@@ -26,9 +26,10 @@ from data_preprocess.core.llm_priors import open_client, rewritten
 from data_preprocess.core.outputs import output_folder
 from data_preprocess.core.parallel import ordered_map
 from data_preprocess.core.skiplog import SkipLog, SkipRow
-from data_preprocess.core.split_files import refuse_folders, remove_files, write_split
+from data_preprocess.core.split_files import refuse_others_files, remove_files, write_split
 from data_preprocess.core.splits import SPLITS
 from data_preprocess.core.work import labels_of, make_entry
+from radverl import __version__
 from radverl.judge.failure import JudgeFailure
 
 UNWANTED = content.UNWANTED | {
@@ -53,12 +54,20 @@ LOOKED_FOR = 1000  # images whose files are looked for before the work starts
 
 
 def run(dataset: DataSet, argv: list[str] | None = None) -> int:
-    """Run the command line of a data script: 0 done, 1 nothing usable or not finished, 2 bad input."""
+    """Run the command line of a data script: 0 done, 1 nothing usable or not finished, 2 bad input, 130 Ctrl-C."""
     args = options.parser_of(dataset).parse_args(argv)
+    try:
+        return _carry_out(dataset, args)
+    except KeyboardInterrupt:
+        print(f"{dataset.name}: interrupted; the same command goes on where this one stopped.", file=sys.stderr)
+        return 130
+
+
+def _carry_out(dataset: DataSet, args: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         try:
             work, candidates = _prepare(dataset, args, stack)
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, RecursionError) as error:
             print(f"{dataset.name}: {error}", file=sys.stderr)
             return 2
         try:
@@ -82,16 +91,17 @@ def _prepare(dataset: DataSet, args: argparse.Namespace, stack: contextlib.ExitS
     options.settle(args)
     dataset.check(args)
     client = open_client(args)
-    held_out, trained = guard.known_subjects(args.out, cohort_of(dataset, args), args.held_out)
+    cohort = cohort_of(dataset, args)
+    held_out, trained = guard.known_subjects(args.out, cohort, args.held_out)
     candidates = dataset.read(args, intake)
     if not candidates and not any(logs.values()):
         raise ValueError("the tables hold no rows; pass the whole data set.")
     candidates = guard.drop_own_overlap(_unique(candidates, intake), intake)
     candidates = [candidate for candidate in candidates if candidate.split in logs]
-    candidates = guard.check_leaks(candidates, held_out, trained, args.on_leak, intake)
+    candidates = guard.check_leaks(candidates, cohort, held_out, trained, args.on_leak, intake)
     refuse_absent_images(candidates, args)
     output_folder(output_folder(args.out) / "images")
-    refuse_folders(args.out, list(logs))
+    refuse_others_files(args.out, list(logs))
     journal = stack.enter_context(Journal(args.out))
     return _Run(dataset, args, intake, journal, client), candidates
 
@@ -109,7 +119,8 @@ def refuse_absent_images(candidates: Sequence[Candidate], args: argparse.Namespa
     spread = itertools.chain.from_iterable(candidates[start::step] for start in range(step))
     if not any(os.path.isfile(path) for candidate in spread for path in candidate.images):
         first = next((candidate.images[0] for candidate in candidates if candidate.images), "")
-        raise ImageError(f"not one image is there, for example {first}; check --image-root.")
+        option = "--mimic-root" if hasattr(args, "mimic_root") else "--image-root"
+        raise ImageError(f"not one image is there, for example {first}; check {option}.")
 
 
 class _Run:
@@ -121,7 +132,8 @@ class _Run:
         self.dataset, self.args, self.intake, self.journal, self.client = dataset, args, intake, journal, client
         self.logs = intake.logs
         of_rows = {name: value for name, value in vars(args).items() if name not in NOT_OF_ROWS}
-        self.salt = json.dumps([dataset.name, of_rows], sort_keys=True, default=str).encode()
+        # Another version of this package may make other rows.
+        self.salt = json.dumps([__version__, dataset.name, of_rows], sort_keys=True, default=str).encode()
         self.cache = str(journal.images if args.embed_images else Path(os.path.abspath(args.out), "images"))
 
     def finish(self, candidates: list[Candidate]) -> int:

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from data_preprocess.core.candidates import Row
+from data_preprocess.core.guard import SUBJECTS
+from data_preprocess.core.journal import FOLDER
 from data_preprocess.core.rows import report_row, sft_row, write_rows
 from data_preprocess.core.sheet import write_sheet
 from data_preprocess.core.skiplog import SkipLog
@@ -30,17 +32,25 @@ def remove_files(out: str | os.PathLike[str], splits: Sequence[str]) -> None:
     """
     for stale in _files(out, splits):
         stale.unlink(missing_ok=True)
+        for half in stale.parent.glob(f".{stale.name}.????????"):  # of a run that was killed while it wrote this one
+            half.unlink(missing_ok=True)
+    for half in Path(out, "images").glob(".*.png.????????"):
+        half.unlink(missing_ok=True)
 
 
-def refuse_folders(out: str | os.PathLike[str], splits: Sequence[str]) -> None:
-    """See, before the work starts, that no folder has the name of a file these splits will be written to.
+def refuse_others_files(out: str | os.PathLike[str], splits: Sequence[str]) -> None:
+    """See, before the work starts, that what these splits will replace are files, and ours.
 
     Raises:
-        ValueError: one has; names it.
+        ValueError: something is not; names it.
     """
+    ours = any(os.path.lexists(Path(out, mark)) for mark in (SUBJECTS, FOLDER))
     for path in _files(out, splits):
         if path.is_dir() and not path.is_symlink():
             raise ValueError(f"--out {out}: {path.name} is a folder, where a file is to be written; move it away.")
+        if not ours and os.path.lexists(path):
+            message = f"holds {path.name}, which this script did not write; move it away, or choose another folder."
+            raise ValueError(f"--out {out}: {message}")
 
 
 def write_split(

@@ -104,7 +104,8 @@ def _markdown(card: dict[str, Any]) -> str:
     ]
     if len(card["image_sizes"]) > SIZES_SHOWN:
         lines += [f"and {len(card['image_sizes']) - SIZES_SHOWN} more sizes, in the .json beside this file.", ""]
-    lines += _rows(("setting", "value"), card["settings"].items())
+    given = [(name, value) for name, value in card["settings"].items() if value not in (None, False)]
+    lines += _rows(("setting", "value"), given)
     return "\n".join(lines).rstrip("\n") + "\n"
 
 

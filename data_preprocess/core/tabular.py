@@ -55,9 +55,9 @@ def open_table(path: str | os.PathLike[str]) -> tuple[list[str], Iterator[dict[s
     """
     path = Path(path)
     if os.path.isdir(path):
-        raise TableError(f"{path}: is a folder; pass the table in it with --csv.")
+        raise TableError(f"{path}: is a folder; name the table in it.")
     if not os.path.isfile(path):
-        raise TableError(f"{path}: no such file; pass the table with --csv.")
+        raise TableError(f"{path}: no such file; check the name of the table.")
     if path.name.lower().removesuffix(".gz").endswith((".jsonl", ".ndjson")):
         rows = _json_lines("".join(_lines(path)))
         return list(dict.fromkeys(key for row in rows if isinstance(row, dict) for key in row)), iter(rows)

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import json
 import os
 from argparse import Namespace
 from collections.abc import Callable
@@ -9,12 +10,13 @@ from pathlib import Path
 
 from data_preprocess.core.candidates import Candidate, Content, Row, data_source
 from data_preprocess.core.images import ImageError, open_stored
-from data_preprocess.core.journal import Entry, entry, row_key
+from data_preprocess.core.journal import Entry, as_dict, entry, row_key
 from data_preprocess.core.skiplog import SkipRow
 from data_preprocess.core.stored import Stored, plain_copy
 from radverl.labels import Labels
 
 CHECKS = ("decode", "exists", "no")
+MAX_SIDE = 1_000_000  # pixels, by a table (ours)
 PLAIN_ENDINGS = (".png", ".jpg", ".jpeg")
 ContentOf = Callable[[Candidate, Namespace], Content]
 
@@ -32,6 +34,7 @@ def make_entry(
     result: Row | SkipRow
     try:
         result = make_row(candidate, content(candidate, args), args, name, cache)
+        _refuse_unwritable(result)
     except SkipRow as error:
         result = error
     return entry(candidate.row_id, row_key(salt, candidate), result)
@@ -59,6 +62,23 @@ def make_row(candidate: Candidate, content: Content, args: Namespace, name: str,
         priors=content.priors,
         original_report=content.original_report,
     )
+
+
+def _refuse_unwritable(row: Row) -> None:
+    """See that a Parquet file can hold the row: one that it cannot hold would cost all the others.
+
+    Raises:
+        SkipRow: half a surrogate pair, from a JSON table or a file name, or a number without end.
+    """
+    try:
+        json.dumps(as_dict(row), ensure_ascii=False, allow_nan=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        message = f"has characters that are not valid Unicode ({error.object[max(0, error.start - 20) : error.end]!r})"
+        raise SkipRow(message, "malformed text") from error
+    except ValueError as error:
+        raise SkipRow(f"has a number that no file holds ({error})", "malformed number") from error
+    if max(row.width, row.height) > MAX_SIDE:
+        raise SkipRow(f"the image is {row.width} x {row.height} pixels by its table", "no image size")
 
 
 def labels_of(candidate: Candidate, *, content: ContentOf, args: Namespace) -> Labels | SkipRow:

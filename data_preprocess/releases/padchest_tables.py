@@ -18,8 +18,8 @@ from data_preprocess.core.reports import words
 from data_preprocess.core.skiplog import SkipRow
 from data_preprocess.core.splits import split_name
 from data_preprocess.core.tabular import MalformedRow, TableError, cell, open_table
-from radverl.boxes.fusion import fuse
 from data_preprocess.releases.others import script_of_columns, script_of_folder
+from radverl.boxes.fusion import fuse
 from radverl.labels import canonical_name
 
 MAX_JSON = 500_000_000  # bytes; the release has under 20 million (ours)

@@ -1,9 +1,9 @@
 """Label a chest X-ray report with the 14 CheXpert labels, by rules (conventions of Irvin et al., arXiv 1901.07031).
 
 Three steps, as in that paper: mentions (`lexicon.json`), their status (`scope.py`), and aggregation over the report:
-present beats uncertain beats absent. Ours: words that only raise a finding ("vascular congestion" for Edema,
-"infection" for Pneumonia, "top normal" for Cardiomegaly) are uncertain at most, and are dropped where the finding
-itself is denied.
+present beats uncertain beats absent. Ours: words that only raise a finding ("infection" for Pneumonia, "borderline
+heart size" for Cardiomegaly) are uncertain where they are stated, and are dropped where they are themselves doubted or
+the finding is denied; "vascular congestion" is an abnormality outside the 14, its absence is the absence of Edema.
 "No Finding" is 1 or None: 1 where nothing but Support Devices is present or uncertain, no other abnormality is named
 ("scoliosis"), and the text says something about a chest image at all - an empty or senseless text is not normal.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from radverl.chexpert.lexicon import OTHER, Lexicon, Terms, candidates, load, prepare
-from radverl.chexpert.scope import ABSENT, PRESENT, UNCERTAIN, alternatives, find_cues, judge
+from radverl.chexpert.scope import ABSENT, PRESENT, UNCERTAIN, Cue, alternatives, find_cues, judge
 from radverl.labels import CHEXPERT_14, NO_FINDING, SUPPORT_DEVICES, Labels, has_finding
 from radverl.text.normal import plain
 from radverl.text.sections import split_sections
@@ -35,7 +35,7 @@ class Mention:
     start: int
     end: int
     cue: str
-    kind: str  # core | hint | normal
+    kind: str  # core | hint | denial | normal
 
 
 @dataclass(frozen=True)
@@ -149,16 +149,18 @@ def _mentions(text: str, labels: set[str], lexicon: Lexicon) -> list[Mention]:
             status, cue = judge(text, start, end, cues, lexicon)
             if status is None:
                 continue
-            if kind == "hint" and status == PRESENT:
+            if (kind == "hint" and status == UNCERTAIN) or (kind == "denial" and status != ABSENT):
+                label = OTHER  # too little for the label, too much for "No Finding"
+            elif kind == "hint" and status == PRESENT:
                 status, cue = UNCERTAIN, "hint"
-            if label == "Lung Lesion" and status != ABSENT:
+            elif label == "Lung Lesion" and status != ABSENT:
                 benign = _benign(text, start, end, terms[label])
                 if benign == PRESENT:
                     continue
                 if benign == UNCERTAIN and status == PRESENT:
                     status, cue = UNCERTAIN, "benign?"
             out.append(Mention(label, status, start, end, cue, kind))
-        out = _doubt_alternatives(text, out)
+        out = _doubt_alternatives(text, out, cues)
     named = {m.label for m in out}
     for label, t in terms.items():
         if t.normal and label not in named:
@@ -169,14 +171,15 @@ def _mentions(text: str, labels: set[str], lexicon: Lexicon) -> list[Mention]:
 
 
 def _spans(text: str, terms: Terms) -> list[tuple[int, int, str]]:
-    """Spans of hints and core terms that do not begin inside a `not` span; a hint hides the core terms inside it."""
+    """Spans of weak and core terms that do not begin inside a `not` span; a weak one hides the core terms inside it."""
     core = [m.span() for m in terms.core.finditer(text)]
-    hints = [m.span() for m in terms.hint.finditer(text)] if terms.hint else []
-    if not core and not hints:
+    weak = [(*m.span(), kind) for kind, pattern in terms.weak.items() for m in pattern.finditer(text)]
+    if not core and not weak:
         return []
     masks = [m.span() for m in terms.masked.finditer(text)] if terms.masked else []
-    kept = [(a, b, "hint") for a, b in hints if not _inside(a, masks)]
-    kept += [(a, b, "core") for a, b in core if not _inside(a, masks) and not _inside(a, hints)]
+    hidden = [(a, b) for a, b, _ in weak]
+    kept = [(a, b, kind) for a, b, kind in weak if not _inside(a, masks)]
+    kept += [(a, b, "core") for a, b in core if not _inside(a, masks) and not _inside(a, hidden)]
     return sorted(kept)
 
 
@@ -185,8 +188,8 @@ def _inside(start: int, spans: list[tuple[int, int]]) -> bool:
 
 
 def _benign(text: str, start: int, end: int, terms: Terms) -> int:
-    """Whether the sentence calls a nodule a granuloma, a vessel, ...: PRESENT (no lesion then), UNCERTAIN where it only
-    offers that reading ("nodule versus vessel on end"), ABSENT where it does not."""
+    """Whether the sentence calls a nodule a vessel, a nipple shadow, ...: PRESENT (no lesion then), UNCERTAIN where it
+    only offers that reading ("nodule versus vessel on end"), ABSENT where it does not."""
     if terms.benign is None or "nodul" not in text[start:end]:
         return ABSENT
     m = terms.benign.search(text, max(0, start - 60), min(len(text), end + 80))
@@ -195,9 +198,9 @@ def _benign(text: str, start: int, end: int, terms: Terms) -> int:
     return UNCERTAIN if _OFFERED.search(text, min(m.start(), end), max(m.end(), start)) else PRESENT
 
 
-def _doubt_alternatives(text: str, mentions: list[Mention]) -> list[Mention]:
+def _doubt_alternatives(text: str, mentions: list[Mention], cues: list[Cue]) -> list[Mention]:
     findings = [i for i, m in enumerate(mentions) if m.label not in (OTHER, SUPPORT_DEVICES)]
-    doubted = alternatives(text, [(mentions[i].start, mentions[i].end) for i in findings])
+    doubted = alternatives(text, [(mentions[i].start, mentions[i].end) for i in findings], cues)
     labels = {mentions[findings[i]].label for i in doubted}
     for i in doubted if len(labels) > 1 else ():
         m = mentions[findings[i]]

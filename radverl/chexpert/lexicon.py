@@ -1,7 +1,8 @@
 """Compile the mention lexicon (`lexicon.json`) and the cue lists (`cues.json`).
 
-All patterns work on the form made by `prepare`: lower case, "-" read as a space, same length as the sentence, so that
-spans can be shown in the original text. Gaps are bounded, so matching is linear in the length of the sentence.
+All patterns work on the form made by `prepare`: lower case, "-" read as a space (a bullet as ";"), same length as the
+sentence, so that spans can be shown in the original text. Gaps are bounded, so matching is linear in the length of the
+sentence.
 """
 
 import json
@@ -13,6 +14,7 @@ from typing import Any
 
 OTHER = "other"  # the label of abnormal words that only speak against "No Finding"
 _KEY = 3
+_BULLET = re.compile(r"(?<= )-(?= [A-Z][a-z])")
 _WORD = re.compile(r"[a-z]{3,}")
 
 
@@ -21,7 +23,7 @@ class Terms:
     """The patterns of one label."""
 
     core: re.Pattern[str]
-    hint: re.Pattern[str] | None
+    weak: dict[str, re.Pattern[str]]  # "hint" and "denial", where the label has them
     masked: re.Pattern[str] | None
     normal: re.Pattern[str] | None
     benign: re.Pattern[str] | None
@@ -40,6 +42,7 @@ class Lexicon:
 
 def prepare(sentence: str) -> str:
     """The sentence as the patterns read it; has the same length, so spans carry over."""
+    sentence = _BULLET.sub(";", sentence)
     lowered = sentence.lower()
     if len(lowered) != len(sentence):  # a few letters grow when lower-cased
         lowered = "".join(c.lower() if len(c.lower()) == 1 else c for c in sentence)
@@ -81,7 +84,7 @@ def _terms(entry: dict[str, Any]) -> Terms:
 
     return Terms(
         _compile(entry["core"]),
-        optional("hint"),
+        {kind: _compile(entry[kind]) for kind in ("hint", "denial") if entry.get(kind)},
         optional("not"),
         optional("normal"),
         optional("benign"),

@@ -23,6 +23,13 @@ _PATIENT = re.compile(
     r"^(?:this |the |is |an? )*(?:(?:\w+ ){0,2}(?:year|yr|y|month)s? old\b|\d+ ?(?:yo|y/o)\b"
     r"|(?:patient|pt|man|woman|male|female) (?:with|who|presents?|presenting)\b)"
 )
+_SIDED = re.compile(r",? and (?:the |an? |right |left |bilateral )+")
+_PLURAL = re.compile(r"(?:have|had|are|were)\b")
+_EARLIER = re.compile(
+    r"(?: that| which)? (?:was|were) (?:\w+ly )?(?:seen|identified|noted|present|described|demonstrated|visuali[sz]ed)"
+    r"(?: \w+)? (?:on|in|at) (?:the |an |a )?(?:prior|previous|earlier|old|outside)(?: \w+){0,2}?,?(?: but| which)?"
+    r"(?= (?:is|are|has|have)\b)"
+)
 _POST_REACH = 70  # characters between a mention and a cue that follows it
 _INNER_NOT = re.compile(r"\b(?:not|nonenlarged)\b")
 _INNER_DOUBT = re.compile(r"\b(?:may|might|could|possibly|probably|likely)\b")  # "heart may be enlarged"
@@ -53,7 +60,7 @@ def judge(text: str, start: int, end: int, cues: list[Cue], lexicon: Lexicon) ->
     """(status, cue) of the mention at text[start:end]; status None where the mention is history or a question."""
     if _ASKS.match(text) and text.rstrip().endswith("?"):
         return None, "question"
-    if _PATIENT.match(text):
+    if _PATIENT.match(text) and ";" not in text[:start]:
         return None, "patient"
     mention = text[start:end]
     inner = _INNER_DOUBT.search(mention)
@@ -68,7 +75,7 @@ def judge(text: str, start: int, end: int, cues: list[Cue], lexicon: Lexicon) ->
     if found[0] in (ABSENT, None):
         return found
     after = _read_after(text, start, end, [c for c in cues if c.start >= end], lexicon)
-    if after and (after[0] == ABSENT or found[0] == PRESENT):
+    if after and (after[0] in (ABSENT, None) or found[0] == PRESENT):
         return after
     if found[0] == PRESENT and inner:
         return UNCERTAIN, inner.group()
@@ -77,10 +84,16 @@ def judge(text: str, start: int, end: int, cues: list[Cue], lexicon: Lexicon) ->
     return found
 
 
-def alternatives(text: str, spans: list[tuple[int, int]]) -> set[int]:
-    """Indices of mentions joined by "or" or "versus", each of which is only one of the possible readings."""
+def alternatives(text: str, spans: list[tuple[int, int]], cues: list[Cue]) -> set[int]:
+    """Indices of mentions joined by "or" or "versus", each of which is only one of the possible readings.
+
+    "No change in the effusion or the atelectasis" offers no readings.
+    """
     out: set[int] = set()
+    unchanged = [c.end for c in cues if c.kind == "none" and c.text.startswith(("no ", "without ", "not "))]
     for i in range(len(spans) - 1):
+        if any(end <= spans[i][0] for end in unchanged):
+            continue
         if spans[i + 1][0] >= spans[i][1] and _ALTERNATIVE.match(text[spans[i][1] : spans[i + 1][0]]):
             out |= {i, i + 1}
     return out
@@ -98,14 +111,14 @@ def _read_before(text: str, start: int, end: int, before: list[Cue], lexicon: Le
         gap = text[cue.end : start]
         if cue.kind == "stop_negation":
             blocked = True
-        elif cue.kind == "ignored" and "," not in gap:
+        elif cue.kind.startswith("ignored") and "," not in gap:
             return None, cue.text
         elif cue.kind.startswith("negated") and not blocked and _negation_reaches(cue, gap, text, end, lexicon):
             return ABSENT, cue.text
         elif (
             (cue.kind == "uncertain" or _works_both_ways(cue))
             and doubt is None
-            and _doubt_reaches(gap, text, end, lexicon)
+            and (cue.text.startswith("differential") or _doubt_reaches(gap, text, end, lexicon))
         ):
             doubt = cue
     return (UNCERTAIN, doubt.text) if doubt else (PRESENT, "")
@@ -115,6 +128,10 @@ def _negation_reaches(cue: Cue, gap: str, text: str, end: int, lexicon: Lexicon)
     """Over a list, but not into a new statement: "no consolidation, mild edema", "opacity without X is Y"."""
     if cue.kind == "negated_near":
         return not _COMMA_OR_AND.search(gap)
+    if cue.kind == "negated_list":
+        if _VERB.search(gap) or _VERB.search(text, end):  # "removal of the tube and the effusion is larger"
+            return not _COMMA_OR_AND.search(gap)
+        gap = _SIDED.sub(" and", gap)
     if cue.text in ("without", "w/o") and _VERB.search(gap):
         return False
     opener = lexicon.openers.search(gap)
@@ -130,19 +147,27 @@ def _doubt_reaches(gap: str, text: str, end: int, lexicon: Lexicon) -> bool:
     return "," not in gap.lstrip(" ,") or bool(_CHOICE.search(gap + text[end : end + 30]))
 
 
-def _read_after(text: str, start: int, end: int, after: list[Cue], lexicon: Lexicon) -> tuple[int, str] | None:
+def _read_after(text: str, start: int, end: int, after: list[Cue], lexicon: Lexicon) -> tuple[int | None, str] | None:
+    earlier = _EARLIER.match(text, end)  # "the opacity that was seen on the prior study" has cleared
+    if earlier:
+        end = earlier.end()
+        after = [c for c in after if c.start >= end]
     for cue in after:
         gap = text[end : cue.start]
         if cue.kind == "stop" or len(gap) > _POST_REACH:
             return None
-        if cue.kind not in ("post_negated", "post_uncertain"):
+        if not cue.kind.startswith("post_"):
             continue
-        if _VERB.search(gap) or lexicon.openers.search(gap):
+        # "opacity, effusion and small nodule have resolved": a plural verb speaks about the whole list.
+        listed = _PLURAL.match(cue.text) is not None and " and " in gap
+        if (_VERB.search(gap) and not cue.text.startswith("if ")) or (not listed and lexicon.openers.search(gap)):
             return None
         if _COMMA_OR_AND.search(gap) and (_VERB.search(text, 0, start) or "there" in text[:start]):
             return None
-        if "," in gap and gap.strip(" ,") and (cue.kind == "post_uncertain" or not _CHOICE.search(gap)):
+        if not listed and "," in gap and gap.strip(" ,") and (cue.kind == "post_uncertain" or not _CHOICE.search(gap)):
             return None  # "opacity, pneumonia is possible": the cue is about the pneumonia
+        if cue.kind == "post_ignored":
+            return None, cue.text
         if cue.kind == "post_negated":
             return ABSENT, cue.text
         if not _is_versus(cue) or len(gap.split()) <= 3:
