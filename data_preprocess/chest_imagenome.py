@@ -130,6 +130,7 @@ DATASET = DataSet(
     read=read,
     content=content,
     unwanted=imagenome_rows.UNWANTED,
+    leak_hint="--splits-of mimic takes the splits of MIMIC-CXR",
 )
 
 if __name__ == "__main__":

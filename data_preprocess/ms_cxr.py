@@ -161,6 +161,7 @@ DATASET = DataSet(
     add_options=add_options,
     read=read,
     content=content,
+    leak_hint="--split-file mimic-cxr-2.0.0-split.csv.gz takes the splits of MIMIC-CXR",
 )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import multiprocessing
 import os
 import sys
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from typing import Any
 
 from data_preprocess.core.images import png_bytes, save_png
 from data_preprocess.core.outputs import output_folder
+from data_preprocess.core.parallel import ordered_map
 from data_preprocess.core.rows import DEFAULT_PROMPT, report_row, sft_row, write_rows
 from data_preprocess.core.sheet import write_sheet
 from data_preprocess.core.skiplog import SkipLog
@@ -44,7 +44,7 @@ EXAMPLE = """example:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; 0 done, 1 failed (a full disk, say), 2 an argument makes no sense."""
+    """Run the command line; 0 done, 1 failed (a full disk, say), 2 an argument makes no sense, 130 Ctrl-C."""
     args = _parser().parse_args(argv)
     try:
         counts = _counts(args)
@@ -59,6 +59,9 @@ def main(argv: list[str] | None = None) -> int:
     except OSError as error:
         print(f"simulated: {out} is incomplete ({error}); make room and run this again.", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print(f"simulated: interrupted, {out} is incomplete; run this again.", file=sys.stderr)
+        return 130
     return 0
 
 
@@ -181,20 +184,9 @@ def _work(job: tuple[Entry, argparse.Namespace, str]) -> tuple[dict[str, Any], s
 
 def _draw_all(entries: list[Entry], args: argparse.Namespace, out: Path) -> Iterator[tuple[dict[str, Any], str]]:
     """Rows in the order of `entries`, whatever the number of workers."""
-    from tqdm import tqdm
-
     jobs = [(entry, args, str(out)) for entry in entries]
-    with tqdm(total=len(jobs), desc="drawing", unit="study", disable=args.quiet) as bar:
-        workers = min(args.workers, len(jobs), os.cpu_count() or 1)  # more would only take memory
-        if workers == 1:
-            for job in jobs:
-                yield _work(job)
-                bar.update()
-            return
-        with multiprocessing.get_context("spawn").Pool(workers) as pool:
-            for result in pool.imap(_work, jobs, chunksize=8):
-                yield result
-                bar.update()
+    workers = min(args.workers, os.cpu_count() or 1)  # more would only take memory
+    return ordered_map(_work, jobs, workers, desc="drawing", unit="study", quiet=args.quiet)
 
 
 def _counts(args: argparse.Namespace) -> dict[str, int]:

@@ -12,6 +12,7 @@ Research only, not for clinical use.
 """
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -131,6 +132,9 @@ def _split(row: dict[str, Any], args: argparse.Namespace) -> str:
 def _image_cells(row: dict[str, Any], column: str, root: Path | None) -> list[str]:
     """The image names in a row's cell: a JSON list, or text with ";" between names (unless the whole is a file)."""
     value = row.get(column)
+    if isinstance(value, str) and value.strip().startswith("["):
+        with contextlib.suppress(ValueError, RecursionError):  # else it is a name with a bracket
+            value = json.loads(value)
     if isinstance(value, list):
         names = [plain_text(name, column) for name in value]
     else:

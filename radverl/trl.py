@@ -12,17 +12,19 @@ TRL puts a row's images before the user's text and hands its other columns to th
 import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 PLACEHOLDER = "<image>"
+AT_ONCE = 32
 COLUMNS = ("data_source", "ground_truth", "extra_info")  # what the reward needs besides the completion
 
 
-def read_dataset(path: str | os.PathLike[str]) -> "Dataset":
-    """An RL file as TRL rows: prompt (messages of plain text), images, data_source, ground_truth, extra_info.
+def read_dataset(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> "Dataset":
+    """An RL file, or several, as TRL rows: prompt (turns of plain text), images, data_source, ground_truth, extra_info.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -31,7 +33,8 @@ def read_dataset(path: str | os.PathLike[str]) -> "Dataset":
     """
     from datasets import Features, Image, List, Value, load_dataset
 
-    data = load_dataset("parquet", data_files=os.fspath(path), split="train")
+    files = [os.fspath(path)] if isinstance(path, str | os.PathLike) else [os.fspath(file) for file in path]
+    data = load_dataset("parquet", data_files=files, split="train")
     if missing := [name for name in ("prompt", "images", "reward_model") if name not in data.column_names]:
         raise ValueError(f"{path}: has no column {missing[0]!r}; pass an RL file of data_preprocess.")
     turns = List({"role": Value("string"), "content": Value("string")})
@@ -60,12 +63,18 @@ def reward_func(name: str, *, skip_failed: bool = False, **settings: Any) -> Cal
         raise ValueError(f"there is no reward {name!r} in radverl.rewards; take another name.") from error
 
     def score(completions: Sequence[Any], **columns: Any) -> list[float | None]:
-        out: list[float | None] = []
-        for number, completion in enumerate(completions):
+        def result_of(number: int) -> dict[str, Any]:
             row = {column: columns[column][number] for column in COLUMNS if column in columns}
-            result = compute_score(
-                row.get("data_source", ""), _text(completion), row["ground_truth"], row.get("extra_info"), **settings
+            answer, truth = _text(completions[number]), row["ground_truth"]
+            result: dict[str, Any] = compute_score(
+                row.get("data_source", ""), answer, truth, row.get("extra_info"), **settings
             )
+            return result
+
+        out: list[float | None] = []
+        with ThreadPoolExecutor(AT_ONCE) as pool:  # a judge behind a server is waited for, not computed
+            results = list(pool.map(result_of, range(len(completions))))
+        for number, result in enumerate(results):
             if result["failed"] and not skip_failed:
                 raise RuntimeError(
                     f"the reward {name} failed at sample {number}; see the log, or pass skip_failed=True."

@@ -657,3 +657,10 @@ def test_bad_folders(release: Release, capsys: pytest.CaptureFixture[str], break
 def test_a_name_that_is_no_text_for_a_model() -> None:
     with pytest.raises(SkipRow, match="<image>"):
         regions_of(one_region() | {"objects": [{"bbox_name": "<image>"}]}, *SIZE)
+
+
+def test_a_model_rewrites_no_boxes(release: Release, capsys: pytest.CaptureFixture[str]) -> None:
+    release.add(1)
+    release.write()
+    assert release.run("--task", "anatomy", "--priors", "llm", "--judge-url", "http://127.0.0.1:9/v1")[0] == 2
+    assert "pass --priors drop or keep with --task anatomy" in capsys.readouterr().err

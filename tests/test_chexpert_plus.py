@@ -113,7 +113,7 @@ def test_the_published_layout(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert truths(tmp_path / "both" / "train.parquet").keys() == {"patient99002/study1"}  # one row, two images
     assert skips(tmp_path / "both") == {"patient99001/study1": "no findings"}
     assert skips(tmp_path / "both", "val") == {"patient99003/study2": "no findings"}  # its cell is white space
-    assert "train.parquet: 1 rows; skipped 1 row (no findings 1)" in capsys.readouterr().out
+    assert "train.parquet: 1 row; skipped 1 row (no findings 1)" in capsys.readouterr().out
 
     assert main([*common, "--out", str(tmp_path / "impression"), "--target", "impression"]) == 0
     train = truths(tmp_path / "impression" / "train.parquet")
@@ -656,3 +656,10 @@ def test_a_folder_in_the_way_is_named_before_the_work(
 
 def skipped(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("target", ["both", "any"])
+def test_a_table_of_another_data_set(release: Release, target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (release.folder / "table.csv").write_text("image_id,class_name,rad_id\na,b,c\n")
+    assert release.run("--labels", "rules", "--target", target)[0] == 2
+    assert "that is a table for data_preprocess.vindr_cxr" in capsys.readouterr().err

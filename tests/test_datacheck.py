@@ -241,12 +241,12 @@ def test_sft_targets(tmp_path: Path, make: Callable[..., Row]) -> None:
 def test_splits_must_not_share_subjects_or_prompts(make: Callable[..., Row], write: Write) -> None:
     train = write([make(0), make(1), make(2)], like_ours=True)
     clean = write([make(8), make(9)], "val.parquet", like_ours=True)
-    assert check_parquet(train, other=clean).problems == []
+    assert check_parquet(train, others=[clean]).problems == []
     leaky = write([make(8), make(9, subject_id="p1"), make(2, subject_id="new")], "leaky.parquet", like_ours=True)
-    report = check_parquet(train, other=leaky)
+    report = check_parquet(train, others=[leaky])
     assert kinds(report) == {(1, "shared subject_id"), (2, "shared prompt_id")}
     odd = write([at(make(8), "extra_info", "index", value="s8")], "odd.parquet")
-    assert (None, "column type") in kinds(check_parquet(train, other=odd))
+    assert (None, "column type") in kinds(check_parquet(train, others=[odd]))
 
 
 class WordProcessor:
@@ -371,7 +371,7 @@ def test_no_parquet_file_makes_it_crash(tmp_path: Path, row: Row, role: str | No
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, UnicodeEncodeError):
         return  # Arrow cannot hold such a row
     pq.write_table(table, tmp_path / "x.parquet")
-    report = check_parquet(tmp_path / "x.parquet", role=role, other=tmp_path / "x.parquet")
+    report = check_parquet(tmp_path / "x.parquet", role=role, others=[tmp_path / "x.parquet"])
     assert not report.ok
     assert report.lines()
 
@@ -423,4 +423,20 @@ def test_a_truth_without_a_fact_is_a_warning(make: Callable[..., Row], write: Wr
 
 def test_a_comparison_with_nothing_is_no_clean_bill(make: Callable[..., Row], write: Write) -> None:
     sft = write([sft_row(make(1), "No effusion.")], "sft.parquet")
-    assert [p.kind for p in check_parquet(write([make(0)]), other=sft).problems] == ["not compared"]
+    assert [p.kind for p in check_parquet(write([make(0)]), others=[sft]).problems] == ["not compared"]
+
+
+def test_a_folder_is_its_files_and_its_splits_are_compared(
+    tmp_path: Path, make: Callable[..., Row], write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for name, number in (("train", 0), ("val", 1), ("test", 0)):
+        write([make(number)], like_ours=True).rename(folder / f"{name}.parquet")
+    assert main([str(folder)]) == 1
+    printed = capsys.readouterr().out
+    assert printed.count(" is also in row 0 of ") == 2  # subject and prompt of test and train, once
+    (folder / "test.parquet").unlink()
+    assert main([str(folder)]) == 0
+    (tmp_path / "empty").mkdir()
+    assert main([str(tmp_path / "empty")]) == 2

@@ -50,7 +50,7 @@ def test_a_leak_across_data_sets_is_refused(table: Path, first: str, capsys: pyt
     write(table, lines(**{second: ["b", "c"]}))
     status, out = run(table, out="two")
     assert status == 2
-    assert f"1 subjects (b; rows: {second} 1) are in one ({first})" in capsys.readouterr().err
+    assert f"1 subject (b; rows: {second} 1) is in one ({first})" in capsys.readouterr().err
     assert not list(out.glob("*"))  # nothing was begun
 
     assert run(table, "--on-leak", "drop", out="two")[0] == 0
@@ -85,6 +85,8 @@ def test_a_data_set_made_again_does_not_stand_in_its_own_way(table: Path) -> Non
         ("ms.csv.gz", "dicom_id,path,split\nx,files/p10/p12345678/s5/x.jpg,val\n"),
         ("p.csv", "ImageID,PatientID\nx,b\n"),
         ("gold.txt", "patient_id\timage_id\nb\tx.dcm\n"),  # as in Chest ImaGenome's gold_dataset
+        ("gold.txt", 'image_id\tpatient_id\tsentence\nx.dcm\tb\t"opened, and\nnever closed\n'),
+        ("subjects.json", '{"cohort": "else", "splits": {"train": ["a"], "test": ["b"]}}'),
     ],
 )
 def test_lists_of_held_out_subjects(table: Path, name: str, text: str) -> None:
@@ -116,6 +118,7 @@ def test_a_parquet_file_as_a_list(table: Path) -> None:
         ("t.csv", b"subject_id,split\n,test\n", "names no subject"),
         ("t.parquet", b"PAR1", "no Parquet file of ours"),
         ("t.txt", b"\xff\xfe", "cannot be read"),
+        ("t.json", b'["b"]', "is no list of subjects"),
     ],
 )
 def test_a_list_that_is_none(
@@ -132,3 +135,89 @@ def test_a_damaged_record_is_named(table: Path, capsys: pytest.CaptureFixture[st
     (table.parent / "other" / "subjects.json").write_text("[1]")
     assert run(table)[0] == 2
     assert "other/subjects.json: is no list of subjects" in capsys.readouterr().err
+
+
+def test_our_own_damaged_record_is_named_before_the_work(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = table.parent / "out"
+    (out / "subjects.json").mkdir(parents=True)
+    assert run(table)[0] == 2
+    assert "out/subjects.json: is no list of subjects" in capsys.readouterr().err
+    assert not list(out.glob("*.parquet"))
+
+
+def test_a_linked_folder_does_not_stand_in_its_own_way(table: Path) -> None:
+    write(table, lines(train=["a"], test=["b"]))
+    run(table)
+    (table.parent / "link").symlink_to("out")
+    write(table, lines(train=["b"], test=["a"]))
+    assert run(table, out="link")[0] == 0
+
+
+@pytest.mark.parametrize("spelled", ["p12345678", "12345678", "12345678.0"])
+def test_patients_of_mimic_are_spelled_in_several_ways(table: Path, spelled: str) -> None:
+    """As the folders, the tables and what pandas makes of a column with a gap."""
+    (table.parent / "ids.txt").write_text(f"{spelled}\n")
+    for subject in ("12345678", "p12345678"):
+        write(table, lines(train=["87654321", subject]))
+        assert run(table, "--held-out", str(table.parent / "ids.txt"), cohort="mimic")[0] == 2
+
+
+def test_a_split_made_again_alone_is_held_against_those_that_stay(
+    table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(table, lines(train=["a"], test=["b"]))
+    assert run(table, cohort="")[0] == 0  # a table of one's own: nobody knows its patients
+    write(table, lines(train=["a", "b"]))
+    status, out = run(table, "--split", "train", cohort="")
+    assert status == 2
+    assert "1 subject (b; rows: train 1) is in out (test)" in capsys.readouterr().err
+    assert run(table, "--split", "train", "--on-leak", "drop", cohort="")[0] == 0
+    assert reports(out / "train.parquet").keys() == {"train-a"}
+    assert json.loads((out / "subjects.json").read_text())["splits"] == {"test": ["b"], "train": ["a"]}
+
+
+def test_who_was_dropped_is_not_claimed(table: Path) -> None:
+    write(table, lines(train=["a", "b"]))
+    assert run(table, out="one")[0] == 0
+    write(table, lines(val=["b", "c"]))
+    _, out = run(table, "--on-leak", "drop", out="two")
+    assert json.loads((out / "subjects.json").read_text())["splits"]["val"] == ["c"]
+    write(table, lines(train=["a", "b"]))
+    assert run(table, out="one")[0] == 0  # can be made again
+
+
+def test_a_run_without_rows_holds_nobody_out(table: Path) -> None:
+    write(table, ["x a test 1 2 3"])
+    status, out = run(table, out="one")
+    assert status == 1
+    assert json.loads((out / "subjects.json").read_text())["splits"] == {}
+    write(table, lines(train=["a"]))
+    assert run(table, out="two")[0] == 0
+
+
+def test_subjects_held_out_without_rows_are_told_where_they_train(
+    table: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(table, lines(train=["a", "gold"]))
+    assert run(table, out="one")[0] == 0
+    write(table, lines(train=["a"]))
+    monkeypatch.setenv("HELD_OUT", "gold")
+    assert run(table, out="two")[0] == 2
+    assert "1 subject (gold; held out by this data set) is in one (train)" in capsys.readouterr().err
+    assert run(table, "--on-leak", "drop", out="two")[0] == 0
+    assert "make that data set again" in capsys.readouterr().err
+    monkeypatch.delenv("HELD_OUT")
+    write(table, lines(train=["a", "gold"]))
+    assert run(table, out="one")[0] == 2
+    _, out = run(table, "--on-leak", "drop", out="one")
+    assert reports(out / "train.parquet").keys() == {"train-a"}
+
+
+def test_training_rows_of_a_listed_file_count_too(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(table, lines(train=["a"]))
+    _, one = run(table, out="one", cohort="")
+    write(table, lines(val=["a", "b"]))
+    assert run(table, "--held-out", str(one / "train.parquet"), out="two")[0] == 2
+    assert run(table, "--held-out", str(one / "subjects.json"), out="two")[0] == 2
+    assert run(table, "--held-out", str(one / "subjects.json"), "--on-leak", "allow", out="two")[0] == 0
+    assert "--on-leak allow: 1 subject (a; rows: val 1) is in" in capsys.readouterr().err

@@ -617,3 +617,15 @@ def _write_dicom(path: Path) -> None:
     film.BitsAllocated, film.BitsStored, film.HighBit, film.PixelRepresentation = 16, 12, 11, 0
     film.PixelData = np.arange(640, dtype=np.uint16).tobytes()
     film.save_as(path, enforce_file_format=True)
+
+
+def test_a_line_of_labels_without_a_study_is_named(release: Release, capsys: pytest.CaptureFixture[str]) -> None:
+    release.add(1)
+    release.write()
+    labels = release.folder / "labels.jsonl"
+    labels.write_text(json.dumps({"study_id": 50000001, **dict.fromkeys(CHEXPERT_14)}) + "\n")
+    assert release.run("--labels", str(labels))[0] == 0
+    with labels.open("a") as file:
+        file.write(json.dumps(dict.fromkeys(CHEXPERT_14)) + "\n")
+    assert release.run("--labels", str(labels))[0] == 2
+    assert "row 2: study_id is 'None'" in capsys.readouterr().err

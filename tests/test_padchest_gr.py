@@ -342,3 +342,14 @@ def test_files_of_all_grounding_scripts_have_one_schema(tmp_path: Path) -> None:
             assert pq.read_schema(tmp_path / name / f"{file}.parquet").equals(
                 schema(kind, "image"), check_metadata=False
             )
+
+
+def test_numbers_and_names_of_json_that_no_file_holds(tmp_path: Path) -> None:
+    whole, odd = finding("Effusion.", [BOX]), finding("Mass.", [[0, 0, 10**400, 1]])
+    half = json.loads(json.dumps(finding("Nodule.", [BOX], labels=["half"])))
+    options = made_up(tmp_path, {"a": [whole], "b": [odd], "c": [half]})
+    file = tmp_path / "reports.json"
+    file.write_text(file.read_text().replace('"half"', '"half \\ud800"'))
+    assert main(options) == 0
+    assert phrases(tmp_path / "out") == {"Effusion.": [BOX]}
+    assert [reason for _, reason in skips(tmp_path / "out")] == ["malformed box", "malformed text"]

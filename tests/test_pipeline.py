@@ -1,11 +1,13 @@
 """What every data script shares: draw, journal, resume, files. The data set is `tests.tiny_release`."""
 
+import dataclasses
 import json
 import os
 import resource
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +146,94 @@ def test_a_killed_worker_is_an_error_and_not_a_hang(table: Path) -> None:
     assert "the same command goes on" in done.stderr
     assert script(table, "--workers", "2").returncode == 0
     assert files(table.parent / "out") == files(whole)
+
+
+def started(table: Path, *options: str) -> subprocess.Popen[str]:
+    """A run with two workers that has finished some of its rows."""
+    command = [sys.executable, "-m", "tests.tiny_release", "--table", str(table), "--out", str(table.parent / "out")]
+    run = subprocess.Popen(
+        [*command, "--workers", "2", *options], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    journal = table.parent / "out" / ".unfinished" / "rows.jsonl"
+    while run.poll() is None and not (journal.is_file() and journal.stat().st_size):
+        time.sleep(0.01)
+    return run
+
+
+def test_interrupted_by_ctrl_c_it_says_one_line(table: Path) -> None:
+    lines = [f"r{n:04d} p{n} train Stable effusion {n}." for n in range(3000)]
+    write(table, lines)
+    process = started(table)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers, too
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said.splitlines()) == (
+        130, ["tiny: interrupted; the same command goes on where this one stopped."],
+    )  # fmt: skip
+    assert script(table).returncode == 0
+    assert len(reports(table.parent / "out" / "train.parquet")) == len(lines)
+
+
+def test_workers_end_when_their_parent_is_killed(table: Path) -> None:
+    write(table, [f"r{n:04d} p{n} train Stable effusion {n}." for n in range(3000)])
+    process = started(table)
+    process.kill()
+    process.communicate(timeout=60)  # they hold the pipe until they end
+    deadline = time.monotonic() + 60
+    while left := [pid for pid in os.listdir("/proc") if pid.isdigit() and _session(pid) == process.pid]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+
+
+def _session(pid: str) -> int | None:
+    try:
+        fields = Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] == "Z" else int(fields[3])
+
+
+def test_files_that_others_wrote_stay(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = table.parent / "out"
+    out.mkdir()
+    (out / "train.json").write_text("mine")
+    assert run(table)[0] == 2
+    assert "holds train.json, which this script did not write" in capsys.readouterr().err
+    assert [path.name for path in out.iterdir() if path.is_file()] == ["train.json"]
+    assert run(table, "--split", "val", "test")[0] == 1  # nothing of these is in the way
+
+
+def test_what_a_killed_run_left_half_written_is_removed(table: Path) -> None:
+    _, whole = run(table, out="whole")
+    run(table)
+    for name in (".train.parquet.ab12_xyz", "images/.0f.png.ab12_xyz"):
+        (table.parent / "out" / name).touch()
+    _, out = run(table)
+    assert files(out) == files(whole)
+
+
+def test_a_row_no_file_can_hold_costs_no_other_row(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def content(drawn: Any, args: Any) -> Any:
+        made = dataset().content(drawn, args)
+        made.truth["mesh"] = {"r0001": ["half \ud800"], "r0002": [float("inf")]}.get(drawn.row_id, [])
+        return made
+
+    broken = dataclasses.replace(dataset(), content=content)
+    out = table.parent / "out"
+    assert pipeline.run(broken, ["--table", str(table), "--out", str(out)]) == 0
+    skipped = [json.loads(line) for line in (out / "train.skipped.jsonl").read_text().splitlines()]
+    assert [(e["row"], e["reason"]) for e in skipped] == [("r0001", "malformed text"), ("r0002", "malformed number")]
+    assert len(reports(out / "train.parquet")) == ROWS - 2
+
+
+def test_another_version_makes_its_own_rows(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = script(table, env={"KILL_AT": "r0550"})
+    assert done.returncode == -signal.SIGKILL
+    journal = table.parent / "out" / ".unfinished" / "rows.jsonl"
+    before = journal.stat().st_size
+    monkeypatch.setattr(pipeline, "__version__", "0.0.0")
+    monkeypatch.setattr(pipeline.Journal, "remove", lambda self: None)
+    assert run(table)[0] == 0
+    assert journal.stat().st_size > before * ROWS / 550  # all of them, after those that were there
 
 
 def test_a_full_disk_is_named_and_nothing_is_lost(table: Path) -> None:

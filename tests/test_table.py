@@ -105,7 +105,7 @@ def test_bad_rows_are_counted_by_row_and_reason(root: Path, capsys: pytest.Captu
         14: "no findings and no impression",
         15: "image missing",  # a name too long for the file system
     }
-    assert "train.parquet: 1 rows" in (printed := capsys.readouterr().out)
+    assert "train.parquet: 1 row;" in (printed := capsys.readouterr().out)
     assert "skipped 14 rows (empty report 2" in printed
     card = json.loads((out / "train.json").read_text())
     assert card["rows"] == 1

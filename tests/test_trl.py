@@ -49,6 +49,11 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_several_files(films: Path) -> None:
+    pytest.importorskip("datasets")
+    assert len(read_dataset([films / "sim" / "train.parquet"] * 2)) == 8
+
+
 @pytest.mark.parametrize("form", ["sim", "bytes"])
 def test_rows(films: Path, form: str) -> None:
     pytest.importorskip("datasets")

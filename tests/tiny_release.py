@@ -22,6 +22,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def read(args: argparse.Namespace, intake: Intake) -> list[Candidate]:
+    if os.environ.get("HELD_OUT"):
+        intake.hold_out(os.environ["HELD_OUT"], "test")
     out = []
     image = str(Path(args.table).with_name("film.png"))
     labels = None if args.labels == "rules" else dict.fromkeys(CHEXPERT_14)

@@ -114,6 +114,7 @@ class DataSet:
     check: sees that the command line makes sense (ValueError: it does not) before anything is read.
     read: all candidates with their splits; rows that make none go to the intake. ValueError, OSError: bad input.
     content: of a candidate, in a worker process; SkipRow: the row cannot be used. A function of a module's top level.
+    leak_hint: what else may help where the guard refuses.
     blanks, target: defaults of --blanks and --target.
     unwanted: reasons for which a row is not wanted, as opposed to damaged; `--no-skip-bad` does not stop at these.
     """
@@ -129,6 +130,7 @@ class DataSet:
     unwanted: frozenset[str] = frozenset()
     blanks: str = "drop"
     target: str = "both"
+    leak_hint: str = ""
 
 
 def data_source(name: str, task: str) -> str:

@@ -158,6 +158,8 @@ def _prompt(args: argparse.Namespace) -> str:
         return prompts.report_prompt(TARGETS[args.target])
     else:
         return prompts.TRACE if args.task == "trace" else ""
+    if args.task not in GROUNDING_TASKS and "{name}" in text:
+        raise ValueError(f"the prompt {text[:60]!r} has {{name}}, which only grounding tasks fill in; leave it out.")
     if args.task in GROUNDING_TASKS and "{name}" not in text:
         raise ValueError(f"the prompt {text[:60]!r} has no {{name}}; write it where the region or phrase belongs.")
     return text

@@ -25,6 +25,7 @@ def ordered_map(
     desc: str,
     unit: str = "row",
     chunk: int = 8,
+    quiet: bool = False,
 ) -> Iterator[Result]:
     """`map(function, jobs)` with a progress bar; what comes out does not depend on `workers`.
 
@@ -32,12 +33,13 @@ def ordered_map(
         function: of a module's top level, so that a fresh process can import it.
         desc: word for the progress bar.
         chunk: jobs handed to a process at a time.
+        quiet: no progress bar; there is none either where nobody watches a terminal.
     Raises:
         OSError: a process was killed.
     """
     from tqdm import tqdm
 
-    with tqdm(total=len(jobs), desc=desc, unit=unit, disable=None) as bar:
+    with tqdm(total=len(jobs), desc=desc, unit=unit, disable=quiet or None) as bar:
         workers = min(workers, -(-len(jobs) // chunk))  # a process with nothing to do only takes memory
         if workers <= 1:
             for job in jobs:
@@ -50,7 +52,7 @@ def ordered_map(
         try:
             for start in itertools.count(0, chunk):
                 if start < len(jobs):
-                    with _deaf() if not start else contextlib.nullcontext():
+                    with _deaf():  # it may start another process
                         waiting.append(pool.submit(_each, function, jobs[start : start + chunk]))
                 elif not waiting:
                     return
@@ -67,15 +69,13 @@ def ordered_map(
 
 @contextlib.contextmanager
 def _deaf() -> Iterator[None]:
-    """Processes started within do not hear Ctrl-C, which a terminal sends to all of them: the parent stops them."""
-    if threading.current_thread() is not threading.main_thread():  # only there handlers may be set
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Processes started within never hear Ctrl-C, which a terminal sends to all of them: the parent stops them, and
+    hears it when this ends."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _end_with_parent() -> None:

@@ -28,6 +28,7 @@ from data_preprocess.core.parallel import ordered_map
 from data_preprocess.core.skiplog import SkipLog, SkipRow
 from data_preprocess.core.split_files import refuse_others_files, remove_files, write_split
 from data_preprocess.core.splits import SPLITS
+from data_preprocess.core.subject_lists import known_subjects, write_record
 from data_preprocess.core.work import labels_of, make_entry
 from radverl import __version__
 from radverl.judge.failure import JudgeFailure
@@ -92,13 +93,12 @@ def _prepare(dataset: DataSet, args: argparse.Namespace, stack: contextlib.ExitS
     dataset.check(args)
     client = open_client(args)
     cohort = cohort_of(dataset, args)
-    held_out, trained = guard.known_subjects(args.out, cohort, args.held_out)
+    known = known_subjects(args.out, cohort, list(logs), args.held_out)
     candidates = dataset.read(args, intake)
     if not candidates and not any(logs.values()):
         raise ValueError("the tables hold no rows; pass the whole data set.")
     candidates = guard.drop_own_overlap(_unique(candidates, intake), intake)
-    candidates = [candidate for candidate in candidates if candidate.split in logs]
-    candidates = guard.check_leaks(candidates, cohort, held_out, trained, args.on_leak, intake)
+    candidates = guard.check_leaks(candidates, logs.keys(), known, args.on_leak, intake, dataset.leak_hint)
     refuse_absent_images(candidates, args)
     output_folder(output_folder(args.out) / "images")
     refuse_others_files(args.out, list(logs))
@@ -163,7 +163,7 @@ class _Run:
             subjects.setdefault(split, set()).add(subject)
         del by_split, candidates  # the largest thing in memory; the journal has the rows
         self._write(done, balance)
-        guard.write_record(self.args.out, self.dataset.name, cohort_of(self.dataset, self.args), subjects)
+        write_record(self.args.out, self.dataset.name, cohort_of(self.dataset, self.args), subjects)
         self.journal.remove()
         return self._report({split: len(names) for split, names in done.items()}, balance)
 
@@ -231,7 +231,11 @@ class _Run:
 
     def _report(self, rows: dict[str, int], balance: dict[str, dict[str, Any]]) -> int:
         for split, number in rows.items():
-            print(f"{os.path.join(self.args.out, split)}.parquet: {number} rows; {self.logs[split].summary()}")
+            what = f"{number} row{'s' * (number != 1)}" if number else "not written, no rows"
+            print(f"{os.path.join(self.args.out, split)}.parquet: {what}; {self.logs[split].summary()}")
+            missing = self.logs[split].counts().get("image missing", 0)
+            if missing > number:
+                print(f"{missing} images of it are missing: a part of the download, or not the folder it lies in?")
             if split in balance:
                 print("\n".join(balance_lines(balance[split])))
         if not any(rows.values()):

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from data_preprocess.core.candidates import Row
-from data_preprocess.core.guard import SUBJECTS
 from data_preprocess.core.journal import FOLDER
 from data_preprocess.core.rows import report_row, sft_row, write_rows
 from data_preprocess.core.sheet import write_sheet
 from data_preprocess.core.skiplog import SkipLog
+from data_preprocess.core.splits import SPLITS
+from data_preprocess.core.subject_lists import SUBJECTS
 from data_preprocess.core.summary import write_card
 
 SFT_SPLITS = ("train", "val")
@@ -44,7 +45,8 @@ def refuse_others_files(out: str | os.PathLike[str], splits: Sequence[str]) -> N
     Raises:
         ValueError: something is not; names it.
     """
-    ours = any(os.path.lexists(Path(out, mark)) for mark in (SUBJECTS, FOLDER))
+    marks = (SUBJECTS, FOLDER, *(f"{split}.skipped.jsonl" for split in SPLITS))  # of a run without rows: only the last
+    ours = any(os.path.lexists(Path(out, mark)) for mark in marks)
     for path in _files(out, splits):
         if path.is_dir() and not path.is_symlink():
             raise ValueError(f"--out {out}: {path.name} is a folder, where a file is to be written; move it away.")

@@ -33,7 +33,8 @@ def summarise(path: str | os.PathLike[str], skipped: SkipLog, settings: dict[str
     sizes: Counter[str] = Counter()
     tasks: Counter[str] = Counter()
     labels: dict[str, Counter[Any]] = {}
-    boxes, sources, subjects, studies = 0, set[str](), set[str](), set[str]()
+    boxes = regions = 0
+    sources, subjects, studies = set[str](), set[str](), set[str]()
     columns = ["data_source", "ability", "reward_model", "extra_info"]
     for batch in pq.ParquetFile(path).iter_batches(batch_size=ROWS_AT_ONCE, columns=columns):  # not all in memory
         for row in batch.to_pylist():
@@ -42,6 +43,7 @@ def summarise(path: str | os.PathLike[str], skipped: SkipLog, settings: dict[str
             for name, value in (truth.get("labels") or {}).items():
                 labels.setdefault(name, Counter())[value] += 1
             boxes += len(truth.get("boxes") or [])
+            regions += len(truth.get("regions") or [])
             sizes[f"{extra['width']} x {extra['height']}"] += 1
             tasks[row["ability"]] += 1
             sources.add(row["data_source"])
@@ -60,6 +62,7 @@ def summarise(path: str | os.PathLike[str], skipped: SkipLog, settings: dict[str
         "skipped": {"rows": len(skipped), "reasons": skipped.counts()},
         "labels": {name: {state: n[value] for value, state in STATES} for name, n in labels.items()},
         "boxes": boxes,
+        "regions": regions,
         "report_words": {
             "min": min(words, default=0),
             "median": _median(words),
@@ -89,6 +92,7 @@ def _markdown(card: dict[str, Any]) -> str:
         f"# {card['file']}",
         "",
         f"{card['rows']} rows of {card['subjects']} subjects and {card['studies']} studies, {card['boxes']} boxes, "
+        f"{card['regions']} regions, "
         f"from {', '.join(card['data_sources']) or 'nothing'}. Research only, not for clinical use.",
         "",
         f"sha256 `{card['sha256']}`",

@@ -60,7 +60,7 @@ def choose(films: Sequence[Film], option: str, study: str) -> list[Film]:
     first = "lateral" if option == "lateral" else "frontal"
     chosen = [film for film in films if film.kind == first][:1]
     if not chosen:
-        raise SkipRow(f"{study} has no {first} image", f"no {first} view")
+        raise SkipRow(f"{study} has no image that is known to be {first}", f"no {first} view")
     if option == "pair":
         chosen += [film for film in films if film.kind == "lateral"][:1]
     return chosen

@@ -3,7 +3,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ def check_parquet(
     processor: Any = None,
     max_prompt_length: int | None = None,
     role: str | None = None,
-    other: str | os.PathLike[str] | None = None,
+    others: Sequence[str | os.PathLike[str]] = (),
 ) -> Report:
     """Check one file for verl.
 
@@ -34,7 +34,7 @@ def check_parquet(
         processor: Hugging Face processor, or a local model folder; with it, prompts are counted in tokens.
         max_prompt_length: longest prompt verl keeps (`data.max_prompt_length`); for SFT, the longest conversation.
         role: "rl" (prompt, reward_model) or "sft" (messages); by default what the columns say.
-        other: another split; subjects and prompts must not be in both, and the column types must agree.
+        others: other splits; subjects and prompts must not be in both, and the column types must agree.
     Raises:
         DataFileError: a file is missing or not Parquet, or the model folder cannot be used.
         ValueError: unknown role, or a length without a processor.
@@ -72,7 +72,7 @@ def check_parquet(
         subjects.setdefault(_text(extra.get("subject_id")), number)
         if processor is not None and messages and len(report.errors) == before:
             _check_length(number, messages, images, processor, max_prompt_length, report)
-    if other is not None:
+    for other in others:
         _check_against(table, _open(other), str(other), prompt_ids, subjects, report)
     if report.rows == 0:
         report.add(None, "error", "no rows", "the file has no rows.")
@@ -80,14 +80,19 @@ def check_parquet(
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line: 0 clean (warnings allowed), 1 problems, 2 a file that cannot be read."""
+    """Command line: 0 clean (warnings allowed), 1 problems, 2 a file that cannot be read.
+
+    A folder stands for its Parquet files; its splits are held against each other.
+    """
     parser = argparse.ArgumentParser(
-        "radverl data check", description=main.__doc__, epilog="example: radverl data check data/train.parquet"
+        "radverl data check", description=main.__doc__, epilog="example: radverl data check data/mine"
     )
-    parser.add_argument("file", nargs="+")
+    parser.add_argument("file", nargs="+", help="a Parquet file, or a folder of them")
     parser.add_argument("--model", help="local model folder; counts prompts in its tokens")
     parser.add_argument("--max-prompt-length", type=int, help="name the rows that verl would drop as too long")
-    parser.add_argument("--against", help="another split that must share no subject and no prompt")
+    parser.add_argument(
+        "--against", nargs="+", default=[], help="other splits that must share no subject and no prompt"
+    )
     parser.add_argument("--role", choices=ROLES)
     parser.add_argument("--strict", action="store_true", help="warnings count as problems")
     args = parser.parse_args(argv)
@@ -98,13 +103,13 @@ def main(argv: list[str] | None = None) -> int:
     status = 0
     try:
         processor = load_processor(args.model) if args.model else None
-        for file in args.file:
+        for file, beside in _targets(args.file):
             report = check_parquet(
                 file,
                 processor=processor,
                 max_prompt_length=args.max_prompt_length,
                 role=args.role,
-                other=args.against,
+                others=[*args.against, *beside],
             )
             print("\n".join(report.lines()))
             if report.errors or (args.strict and report.problems):
@@ -115,12 +120,26 @@ def main(argv: list[str] | None = None) -> int:
     return status
 
 
+def _targets(paths: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Each file to check, and the files of its folder it is held against: every pair of splits once."""
+    for path in paths:
+        if not os.path.isdir(path):
+            yield path, []
+            continue
+        files = sorted(map(str, Path(path).glob("*.parquet")))
+        if not files:
+            raise DataFileError(f"{path}: is a folder without Parquet files; pass one that a data script has written.")
+        splits = [file for file in files if not os.path.basename(file).startswith("sft_")]  # the twins of the others
+        for file in files:
+            yield file, splits[splits.index(file) + 1 :] if file in splits else []
+
+
 def _open(path: str | os.PathLike[str]) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     if not os.path.isfile(path):
-        raise DataFileError(f"{path}: no such file; write it with python -m data_preprocess.<dataset>.")
+        raise DataFileError(f"{path}: no such file; write it with radverl data <name>.")
     try:
         table = pq.ParquetFile(path)
         # Names and writer are decoded when they are first asked for, and may be damaged like all else.

@@ -113,7 +113,12 @@ def _has_words(text: str) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a JSON integer may have hundreds of digits
+        return False
 
 
 def _short(value: Any) -> str:
