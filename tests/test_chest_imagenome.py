@@ -22,6 +22,7 @@ from data_preprocess.releases.imagenome_boxes import frames_disagree, image_box,
 from data_preprocess.releases.imagenome_graph import REGIONS, regions_of
 from data_preprocess.releases.imagenome_rows import finding
 from radverl.boxes import write_boxes
+from tests.written_files import skips
 
 SAMPLE = Path(__file__).parent / "data" / "imagenome"
 SPLIT_COLUMNS = ("", "subject_id", "study_id", "dicom_id", "path", "ViewPosition")
@@ -134,11 +135,6 @@ def truths(out: Path, split: str = "train") -> dict[str, dict[str, Any]]:
     return {
         row["extra_info"]["prompt_id"].split("/", 1)[1]: json.loads(row["reward_model"]["ground_truth"]) for row in rows
     }
-
-
-def skips(out: Path, split: str = "train") -> dict[str | int, str]:
-    lines = (out / f"{split}.skipped.jsonl").read_text(encoding="utf-8").splitlines()
-    return {entry["row"]: entry["reason"] for entry in map(json.loads, lines)}
 
 
 def one_region(**box: Any) -> dict[str, Any]:

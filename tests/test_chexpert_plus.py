@@ -15,6 +15,7 @@ from PIL import Image
 from data_preprocess.chexpert_plus import main
 from data_preprocess.core.rows import read_rows
 from radverl.labels import CHEXPERT_14
+from tests.written_files import files, skips
 
 DATA = Path(__file__).parent / "data"
 COLUMNS = ("path_to_image", "frontal_lateral", "ap_pa", "section_findings", "section_impression", "split")
@@ -85,15 +86,6 @@ def labels_line(**labels: int) -> str:
 
 def truths(path: Path) -> dict[str, dict[str, Any]]:
     return {row["extra_info"]["study_id"]: json.loads(row["reward_model"]["ground_truth"]) for row in read_rows(path)}
-
-
-def skips(out: Path, split: str = "train") -> dict[str | int, str]:
-    lines = (out / f"{split}.skipped.jsonl").read_text(encoding="utf-8").splitlines()
-    return {entry["row"]: entry["reason"] for entry in map(json.loads, lines)}
-
-
-def files(out: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
 
 
 def pictures(out: Path, split: str = "train") -> Iterator[Image.Image]:

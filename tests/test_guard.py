@@ -8,6 +8,7 @@ import pytest
 
 from data_preprocess.core.rows import read_rows
 from tests.test_pipeline import reports, run, table, write
+from tests.written_files import skips
 
 __all__ = ["table"]  # a fixture
 
@@ -17,11 +18,6 @@ def lines(**splits: list[str]) -> list[str]:
     return [f"{split}-{name} {name} {split} Effusion." for split, names in splits.items() for name in names]
 
 
-def reasons(out: Path, split: str) -> dict[str, str]:
-    entries = map(json.loads, (out / f"{split}.skipped.jsonl").read_text().splitlines())
-    return {entry["row"]: entry["reason"] for entry in entries}
-
-
 def test_a_subject_has_one_split_and_test_goes_first(table: Path) -> None:
     write(table, lines(train=["a", "b", "c"], val=["b", "d"], test=["c", "d"]))
     _, out = run(table)
@@ -29,8 +25,8 @@ def test_a_subject_has_one_split_and_test_goes_first(table: Path) -> None:
     assert reports(out / "val.parquet").keys() == {"val-b"}
     assert reports(out / "test.parquet").keys() == {"test-c", "test-d"}
     overlap = "subject of a held-out split"
-    assert reasons(out, "train") == {"train-b": overlap, "train-c": overlap}
-    assert reasons(out, "val") == {"val-d": overlap}
+    assert skips(out, "train") == {"train-b": overlap, "train-c": overlap}
+    assert skips(out, "val") == {"val-d": overlap}
     record = json.loads((out / "subjects.json").read_text())
     assert record == {"data": "tiny", "cohort": "tiny", "splits": {"test": ["c", "d"], "train": ["a"], "val": ["b"]}}
 
@@ -55,7 +51,7 @@ def test_a_leak_across_data_sets_is_refused(table: Path, first: str, capsys: pyt
 
     assert run(table, "--on-leak", "drop", out="two")[0] == 0
     assert reports(out / f"{second}.parquet").keys() == {f"{second}-c"}
-    assert reasons(out, second) == {f"{second}-b": "known held-out subject"}
+    assert skips(out, second) == {f"{second}-b": "known held-out subject"}
     assert run(table, "--on-leak", "allow", out="two")[0] == 0
     assert len(reports(out / f"{second}.parquet")) == 2
 

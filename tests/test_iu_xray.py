@@ -23,6 +23,7 @@ from data_preprocess.releases.iu_forms import subject_of, unescape
 from data_preprocess.releases.iu_tables import read_views
 from data_preprocess.releases.iu_xml import read_xml
 from radverl.labels import CHEXPERT_14
+from tests.written_files import files, skips
 
 DATA = Path(__file__).parent / "data" / "iu_xray"
 XML = '<?xml version="1.0" encoding="utf-8"?>\n'
@@ -96,15 +97,6 @@ def truth(row: dict[str, Any]) -> dict[str, Any]:
 
 def names(row: dict[str, Any]) -> list[str]:
     return [Path(image["image"].removeprefix("file://")).name for image in row["images"]]
-
-
-def skips(out: Path, split: str = "train") -> dict[str | int, str]:
-    lines = (out / f"{split}.skipped.jsonl").read_text(encoding="utf-8").splitlines()
-    return {entry["row"]: entry["reason"] for entry in map(json.loads, lines)}
-
-
-def files(out: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
 
 
 def change(path: Path, old: str, new: str) -> None:

@@ -25,6 +25,7 @@ from data_preprocess.mimic_cxr import main
 from data_preprocess.releases.mimic_files import MAX_BYTES
 from data_preprocess.releases.mimic_tables import read_studies
 from radverl.labels import CHEXPERT_14
+from tests.written_files import files, skips
 
 DATA = Path(__file__).parent / "data" / "mimic_cxr"
 VERBATIM = ("--priors", "keep", "--blanks", "keep")
@@ -106,15 +107,6 @@ def by_study(out: Path, split: str = "train") -> dict[str, dict[str, Any]]:
         row["truth"] = json.loads(row["reward_model"]["ground_truth"])
         rows[row["extra_info"]["prompt_id"].removeprefix("mimic_cxr/")] = row
     return rows
-
-
-def skips(out: Path, split: str = "train") -> dict[str | int, str]:
-    lines = (out / f"{split}.skipped.jsonl").read_text(encoding="utf-8").splitlines()
-    return {entry["row"]: entry["reason"] for entry in map(json.loads, lines)}
-
-
-def data_files(out: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
 
 
 def texts(out: Path, split: str = "train") -> dict[str, str]:
@@ -464,7 +456,7 @@ def test_same_bytes_for_any_number_of_workers_and_any_order_of_rows(release: Rel
     for rows in release.tables.values():
         random.Random(1).shuffle(rows)
     assert release.write().run("--views", "pair", "--workers", "2", out="second")[0] == 0
-    first, second = data_files(release.folder / "first"), data_files(release.folder / "second")
+    first, second = files(release.folder / "first"), files(release.folder / "second")
     assert first == second
     assert {"train.parquet", "val.parquet", "test.parquet", "train.png", "train.skipped.jsonl"} <= first.keys()
 

@@ -14,6 +14,7 @@ from PIL import Image
 from data_preprocess.core.rows import read_rows
 from data_preprocess.ms_cxr import main
 from radverl.labels import CHEXPERT_14
+from tests.written_files import files, skips
 
 DATA = Path(__file__).parent / "data" / "ms_cxr"
 CSV_10, CSV_11 = (DATA / f"MS_CXR_Local_Alignment_v1.{n}.0.csv" for n in (0, 1))
@@ -59,15 +60,6 @@ def made_up(folder: Path, *rows: dict[str, str], drawn: bool = True) -> list[str
 def truths(out: Path, split: str) -> dict[str, dict[str, Any]]:
     rows = read_rows(out / f"{split}.parquet")
     return {row["extra_info"]["prompt_id"]: json.loads(row["reward_model"]["ground_truth"]) for row in rows}
-
-
-def skips(out: Path, split: str = "train") -> dict[str | int, str]:
-    lines = (out / f"{split}.skipped.jsonl").read_text(encoding="utf-8").splitlines()
-    return {entry["row"]: entry["reason"] for entry in map(json.loads, lines)}
-
-
-def files(out: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
 
 
 def test_a_whole_row(tmp_path: Path, images: Path) -> None:

@@ -14,6 +14,7 @@ from data_preprocess import ms_cxr, vindr_cxr
 from data_preprocess.core.rows import read_rows, schema
 from data_preprocess.padchest_gr import main
 from radverl.labels import CHEXPERT_14
+from tests.written_files import files
 
 DATA = Path(__file__).parent / "data" / "padchest_gr"
 JSON = DATA / "grounded_reports_20240819.json"
@@ -52,10 +53,6 @@ def phrases(out: Path, split: str = "train") -> dict[str, list[list[float]]]:
 def skips(out: Path, split: str = "train") -> list[tuple[str, str]]:
     lines = (out / f"{split}.skipped.jsonl").read_text(encoding="utf-8").splitlines()
     return [(str(entry["row"]), entry["reason"]) for entry in map(json.loads, lines)]
-
-
-def files(out: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
 
 
 def test_a_whole_phrase_row(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from data_preprocess.core import pipeline
 from data_preprocess.core.rows import read_rows
 from tests.judge_server import MODEL, Request, answer, error, serve
 from tests.tiny_release import dataset
+from tests.written_files import files
 
 ROWS = 600  # more than two chunks of the journal
 
@@ -52,10 +53,6 @@ def script(
         check=False,
         **more,
     )
-
-
-def files(out: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
 
 
 def reports(path: Path) -> dict[str, str]:

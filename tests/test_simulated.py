@@ -350,3 +350,14 @@ def test_a_full_disk_exits_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
     monkeypatch.setattr(simulated, "write_rows", full)
     assert simulated.main(["--out", str(tmp_path), "--n", "1", "--size", "64", "--quiet"]) == 1
     assert "incomplete" in capsys.readouterr().err
+
+
+def test_ctrl_c_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("data_preprocess.simulated._work", stop)
+    assert run(tmp_path / "out", "--n", "10") == 130
+    assert capsys.readouterr().err.splitlines()[-1].startswith("simulated: interrupted")

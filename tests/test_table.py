@@ -18,6 +18,7 @@ from data_preprocess.core.skiplog import SkipRow
 from data_preprocess.core.splits import hash_split, split_name
 from data_preprocess.core.tabular import MalformedRow, TableError, cell, read_table
 from data_preprocess.table import main
+from tests.written_files import skips
 
 DICOM = Path(__file__).parent / "data" / "dicom"
 CLEAR = "FINDINGS: The lungs are clear. No pleural effusion.\nIMPRESSION: Normal chest."
@@ -52,11 +53,6 @@ def run(root: Path, table: Path, *options: str) -> tuple[int, Path]:
 
 def only_train(*options: str) -> tuple[str, ...]:
     return ("--val-fraction", "0", "--test-fraction", "0", *options)
-
-
-def skips(out: Path, split: str = "train") -> dict[int, str]:
-    lines = (out / f"{split}.skipped.jsonl").read_text(encoding="utf-8").splitlines()
-    return {entry["row"]: entry["reason"] for entry in map(json.loads, lines)}
 
 
 def test_rows_become_studies(root: Path) -> None:

@@ -15,6 +15,7 @@ from PIL import Image
 from data_preprocess.core.rows import read_rows
 from data_preprocess.vindr_cxr import main
 from radverl.labels import CHEXPERT_14
+from tests.written_files import files, skips
 
 DATA = Path(__file__).parent / "data" / "vindr"
 KAGGLE, PHYSIONET = DATA / "kaggle" / "train.csv", DATA / "physionet"
@@ -68,15 +69,6 @@ def truths(out: Path, split: str = "train") -> dict[str, dict[str, Any]]:
 
 def boxes(out: Path, split: str = "train") -> dict[str, list[list[float]]]:
     return {name: [mark["box"] for mark in truth["boxes"]] for name, truth in truths(out, split).items()}
-
-
-def skips(out: Path, split: str = "train") -> dict[str | int, str]:
-    lines = (out / f"{split}.skipped.jsonl").read_text(encoding="utf-8").splitlines()
-    return {entry["row"]: entry["reason"] for entry in map(json.loads, lines)}
-
-
-def files(out: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
 
 
 def test_both_tables_of_physionet(tmp_path: Path) -> None:
