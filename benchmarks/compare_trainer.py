@@ -19,9 +19,9 @@ from radverl.verl_plugin.post_import import after_import
 PAIRED_STEPS = 14
 STAGES = ("_step_once", "_balance_batch", "_compute_old_log_prob", "_compute_ref_log_prob", "_compute_advantage")
 OURS = {  # what runs on the driver for OraPO alone, by the module that the trainer finds it in
-    "exchange": ("put_oracle_rows", "read_step", "put_advantages", "put_loss_fields", "put_without_advantage"),
+    "exchange": ("put_oracle_rows", "read_step", "put_loss_fields", "put_without_advantage"),
     "layout": ("row_order",),
-    "": ("mix", "corrected_advantages", "groups_of"),
+    "": ("mix", "groups_of"),
 }
 
 

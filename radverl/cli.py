@@ -10,6 +10,8 @@ COMMANDS = {
     "data": ("radverl.data_cli", "make a verl Parquet from a data set, or check one"),
     "score": ("radverl.evaluation.score", "reward reports in a file"),
     "eval": ("radverl.evaluation.run", "generate reports with a model and compare them with the true ones"),
+    "cost": ("radverl.cost_cli", "what a language model as judge will cost: calls, tokens, money"),
+    "cache": ("radverl.cache_cli", "the judge's answers on disk: stats, prune, export"),
     "plot": ("radverl.evaluation.plot", "draw the curves of a training run"),
 }
 USAGE = "usage: radverl COMMAND [arguments]   (radverl COMMAND --help shows an example)"

@@ -14,9 +14,9 @@ A `Judge` is anything that maps reports to states; an LLM judge takes the place 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 from radverl.chexpert.labeller import Evidence, explain, label_report
 from radverl.labels import CHEXPERT_14, NO_FINDING, SUPPORT_DEVICES, UncertainPolicy, check_policy
@@ -45,6 +45,13 @@ _QUALIFIED = re.compile(
     r"|gross|discrete|dense|confluent|evident|superimposed|pulmonary|interstitial|moderate|substantial|obvious)\b",
     re.I,
 )
+# What stands before "and" in "small left and large right effusions", "right upper and lower lobe opacities".
+_HEAD = re.compile(
+    rf"(?:(?P<severity>{_SEVERITY.pattern})\s+)?(?<!on the )(?<!at the )(?<!in the )\b(?P<side>left|right)"
+    r"(?:[- ]sided)?(?:\s+(?P<place>upper|lower|middle|mid|basilar|apical))?\s+and\s*\Z",
+    re.I,
+)
+_AFTER = re.compile(rf"\s+(?:is|are|remains?|appears?)\s+(?:\w+\s+)?(?P<severity>{_SEVERITY.pattern})", re.I)
 _NEAR = 48  # characters around a mention in which its side and place are looked for
 _CLAUSE_END = re.compile(r"[,;:.]|\b(?:and|but|with|without|no)\b", re.I)
 
@@ -106,26 +113,56 @@ class RulesJudge:
         return [self.states(report) for report in reports]
 
 
-def get_judge(name: str, uncertain: UncertainPolicy = "ones") -> Judge:
-    """The judge of that name.
+def get_judge(
+    judge: str | Judge, uncertain: UncertainPolicy = "ones", settings: Mapping[str, Any] | None = None
+) -> Judge:
+    """The judge of that name, or the one that is given.
+
+    Args:
+        judge: "rules", offline; "openai", a language model behind a server (`radverl.judge.facts_judge`); or an object.
+        settings: of a judge by name. openai: url, model, allow_remote, cache, concurrency, ... (docs/judge.md).
+            rules: none.
+    Raises:
+        NotImplementedError: a judge that is planned but not in this version ("chexbert").
+        ValueError: any other name, no judge, or a setting that the judge does not have.
+    """
+    settings = settings or {}
+    if not isinstance(settings, Mapping):
+        raise ValueError(f"judge_settings is {settings!r:.60}; give names and values, as judge_settings.model=NAME.")
+    if judge == "openai":
+        from radverl.judge.facts_judge import OpenAIJudge
+
+        return OpenAIJudge(uncertain, **{str(key): value for key, value in settings.items()})
+    if judge == "chexbert":
+        raise NotImplementedError('judge "chexbert" is not in this version of radverl; use judge="rules" or "openai".')
+    if isinstance(judge, str) and judge != "rules":
+        raise ValueError(f'judge "{judge}" is unknown; use "rules" or "openai".')
+    if settings:
+        raise ValueError(f'judge_settings are for judge "openai", and judge is {judge!r:.60}; leave them out.')
+    if isinstance(judge, str):
+        return RulesJudge(uncertain)
+    if not callable(getattr(judge, "states", None)):
+        raise ValueError(f'judge is {judge!r:.60}; use "rules", "openai" or an object with the Judge interface.')
+    return judge
+
+
+def check_states(answer: Mapping[str, State]) -> Mapping[str, State]:
+    """The answer of a judge, if it has a state for each label; what a judge leaves open is not guessed.
 
     Raises:
-        NotImplementedError: a judge that is planned but not in this version ("openai", "chexbert").
-        ValueError: any other name.
+        KeyError, ValueError: a label is missing, or its state is none.
     """
-    if name == "rules":
-        return RulesJudge(uncertain)
-    if name in ("openai", "chexbert"):
-        raise NotImplementedError(f'judge "{name}" is not in this version of radverl; use judge="rules".')
-    raise ValueError(f'judge "{name}" is unknown; use judge="rules".')
+    for label in CHEXPERT_14:
+        if answer[label] not in get_args(State):
+            raise ValueError(f"{label} is {answer[label]!r:.40}, which is no state")
+    return answer
 
 
 def extract_facts(report: str) -> list[Fact]:
     """Atomic facts of a report in reading order (eq. 13); repeated statements appear once."""
     facts: dict[tuple[object, ...], Fact] = {}
     for e in explain(report):
-        if e.label in CHEXPERT_14:
-            fact = _fact(e)
+        for fact in _facts(e) if e.label in CHEXPERT_14 else ():
             facts.setdefault((fact.label, fact.status, fact.sides, fact.places, fact.severity, e.text.lower()), fact)
     return list(facts.values())
 
@@ -142,7 +179,8 @@ def label_states(report: str, uncertain: UncertainPolicy = "ones") -> dict[str, 
     return states
 
 
-def _fact(e: Evidence) -> Fact:
+def _facts(e: Evidence) -> list[Fact]:
+    """The facts of one mention: one, or two where two sides share its noun."""
     left, right = e.sentence[: e.start], e.sentence[e.end :]
     near_left = _CLAUSE_END.split(left[-_NEAR:])[-1]
     near_right = _CLAUSE_END.split(right[:_NEAR])[0]
@@ -150,17 +188,24 @@ def _fact(e: Evidence) -> Fact:
     sides: set[str] = set()
     for m in _SIDE.finditer(near):
         sides |= {"left"} if m[1] else {"right"} if m[2] else {"left", "right"}
+    places = {m.group().lower() for m in _PLACE.finditer(near)}
     severity = _SEVERITY.search(f"{near_left}{e.text}")
-    return Fact(
-        label=e.label,
-        status=e.status,
-        sides=frozenset(sides),
-        places=frozenset(m.group().lower() for m in _PLACE.finditer(near)),
-        severity=severity.group().lower() if severity else None,
-        sentence=e.sentence,
-        span=(e.start, e.end),
-        cue=e.cue,
-    )
+    after = _AFTER.match(right)
+    grade = severity.group().lower() if severity else after["severity"].lower() if after else None
+    head = _HEAD.search(left[-2 * _NEAR :].removesuffix(near_left))
+
+    def fact(sides: set[str], places: set[str], severity: str | None) -> Fact:
+        span = (e.start, e.end)
+        return Fact(e.label, e.status, frozenset(sides), frozenset(places), severity, e.sentence, span, e.cue)
+
+    if head is None or not (sides or head["place"]):
+        return [fact(sides, places, grade)]
+    other, place = {head["side"].lower()}, head["place"]
+    before = head["severity"].lower() if head["severity"] else None
+    return [
+        fact(other, {f"{place.lower()} lobe"} if place else places, before),
+        fact(sides or other, places, grade or before),
+    ]
 
 
 def _clashing(facts: list[Fact]) -> set[str]:

@@ -35,6 +35,10 @@ CRITICAL = re.compile(
     r"ray::\w*(WorkerDict|ActorRolloutRef|HttpServer|TaskRunner|AgentLoopWorker|RewardLoopWorker"
     r"|StorageUnit|TransferQueueController)|VLLM::|EngineCore|raylet/raylet|gcs/gcs_server"
 )
+# Of these, what Ray starts again in a run with radverl's rewards (radverl/verl_plugin/failures/workers.py).
+RESTARTED = re.compile(r"ray::\w*RewardLoopWorker")
+RESTART_SECONDS = 120.0  # it imports verl and loads a tokenizer on a busy machine
+CLOSED_BY_VERL = re.compile(r"ray::\w*(StorageUnit|TransferQueueController)")  # at the end of a run that failed
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 SHM = Path("/dev/shm")
 
@@ -95,18 +99,28 @@ class Run:
             self.peak_bytes = max(self.peak_bytes, resident)
 
     def lost(self, seconds: float) -> Seen | None:
-        """The first critical process that vanished more than `seconds` ago, or None."""
-        overdue = time.monotonic() - seconds
+        """The first critical process that vanished more than `seconds` ago and for good, or None."""
+        now = time.monotonic()
         gone = [
             s
             for s in self.seen.values()
-            if s.last_alive < overdue
+            if s.last_alive < now - seconds
             and CRITICAL.search(s.title)
             # A process forks to run a command, and the fork carries its title until it becomes the command.
             and not s.is_fork
             and s.last_alive - s.first_alive >= SETTLED_SECONDS
         ]
-        return min(gone, key=lambda s: s.last_alive, default=None)
+        gone.sort(key=lambda s: s.last_alive)
+        back = sorted(s.first_alive for s in self.seen.values() if RESTARTED.search(s.title) and not s.is_fork)
+        for dead in gone:
+            if not RESTARTED.search(dead.title):
+                return dead
+            successor = next((since for since in back if since > dead.last_alive), None)
+            if successor is not None:
+                back.remove(successor)
+            elif dead.last_alive < now - max(seconds, RESTART_SECONDS):
+                return dead
+        return None
 
     def end(self) -> None:
         """Leave no process and no shared-memory segment of the run behind."""
@@ -154,7 +168,8 @@ def watch(command: list[str], stats: Path | None = None) -> int:
             _wait(run.child, SCAN_SECONDS)
         exit_code = run.child.poll()
         first_dead = run.lost(2 * SCAN_SECONDS) if exit_code and lost is None else None
-        if first_dead is not None:  # verl noticed by itself; its own error rarely says who it was
+        # verl noticed by itself; its own error rarely says who it was
+        if first_dead is not None and not CLOSED_BY_VERL.search(first_dead.title):
             print(
                 f"radverl watchdog: {_name(first_dead.title)} died before the run failed.", file=sys.stderr, flush=True
             )

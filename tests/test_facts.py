@@ -34,6 +34,23 @@ def test_side_is_not_taken_from_the_next_clause():
     assert [f.sides for f in facts] == [{"left"}, {"right"}]
 
 
+@pytest.mark.parametrize(
+    ("report", "expected"),
+    [
+        ("Small left and large right pleural effusions.", [("left", "", "small"), ("right", "", "large")]),
+        ("Small left and right effusions.", [("left", "", "small"), ("right", "", "small")]),
+        ("Right upper and left lower lobe opacities.", [("right", "upper lobe", None), ("left", "lower lobe", None)]),
+        ("Right upper and lower lobe opacities.", [("right", "upper lobe", None), ("right", "lower lobe", None)]),
+        ("The left effusion is now moderate in size.", [("left", "", "moderate")]),
+        ("PICC line on the left and mild edema.", [("left", "", None), ("", "", "mild")]),
+        ("Opacity on the left and a right effusion.", [("left", "", None), ("right", "", None)]),
+    ],
+)
+def test_two_sides_or_places_that_share_a_noun_are_two_facts(report, expected):
+    facts = [(" ".join(sorted(f.sides)), " ".join(f.places), f.severity) for f in extract_facts(report)]
+    assert facts == expected
+
+
 def test_repeated_facts_count_once():
     assert len(extract_facts("Small effusion. " * 20)) == 1
 
@@ -93,7 +110,9 @@ def test_the_rules_judge_is_a_judge():
 def test_other_judges_are_refused_clearly():
     with pytest.raises(ValueError, match='"gpt" is unknown'):
         get_judge("gpt")
-    with pytest.raises(NotImplementedError, match='"openai" is not in this version'):
-        get_judge("openai")
+    with pytest.raises(NotImplementedError, match='"chexbert" is not in this version'):
+        get_judge("chexbert")
+    with pytest.raises(ValueError, match='are for judge "openai"'):
+        get_judge("rules", "ones", {"model": "x"})
     with pytest.raises(ValueError, match="ones, zeros or ignore"):
         RulesJudge("maybe")

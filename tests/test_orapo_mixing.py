@@ -8,8 +8,8 @@ import pytest
 pytest.importorskip("torch")
 import torch
 
-from radverl.orapo import ZeroRewardEma, dpo_row_coefficients, group_advantages
-from radverl.verl_plugin.orapo.mixing import Step, corrected_advantages, groups_of, mix
+from radverl.orapo import ZeroRewardEma, dpo_row_coefficients
+from radverl.verl_plugin.orapo.mixing import Step, groups_of, mix
 from radverl.verl_plugin.orapo.settings import OrapoSettings
 
 KEYS = ["b_1_0", "a_0_0", "pad7_0_0", "a_2_0", "b_0_0", "a_1_0", "b_2_0"]  # as verl balances them: in any order
@@ -172,20 +172,3 @@ def test_order_of_rows_does_not_matter():
         torch.testing.assert_close(value[turned], second[name])
         torch.testing.assert_close(first_gt[name], second_gt[name])
     assert first_metrics == pytest.approx(second_metrics)
-
-
-def test_without_failures_verls_advantages_stay():
-    assert corrected_advantages(step(rewards=[0.5, 0, 0, 0, 0, 0, 1]), by_std=True) is None
-
-
-@pytest.mark.parametrize(("by_std", "kind"), [(True, "sample"), (False, "dr_grpo")])
-def test_advantages_leave_failed_samples_out(by_std, kind):
-    made = step(rewards=[1.0, 0, 0, 0, 0.5, 0, 0], failed=[False] * 4 + [True] + [False] * 2)
-    found = corrected_advantages(made, by_std)
-    wanted = group_advantages(torch.tensor([[1.0, 0.0]]), None, kind)[0].tolist()
-    assert found == pytest.approx({4: 0.0, 0: wanted[0], 6: wanted[1]})  # group a has no failure and is left alone
-
-
-def test_a_lone_survivor_has_no_advantage():
-    """verl would give it its bare reward."""
-    assert corrected_advantages(step(keys=["a_2_0", "b_0_0", "b_1_0"], rewards=[0.7, 0, 1]), True) == {0: 0.0}

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("verl")
@@ -47,8 +48,13 @@ def rows_of(batch: Batch, session_lost: bool = False) -> tuple[dict[str, Row], l
 
     `session_lost`: session 0 of prompt 0 ended in an error, so verl has no row of it.
     """
+    from verl import DataProto
+    from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
+
     from radverl.orapo import ZeroRewardEma
-    from radverl.verl_plugin.orapo.mixing import Step, corrected_advantages, groups_of, mix
+    from radverl.verl_plugin.failures.advantages import estimate_on_usable
+    from radverl.verl_plugin.failures.flags import RowFlags
+    from radverl.verl_plugin.orapo.mixing import Step, groups_of, mix
     from radverl.verl_plugin.orapo.settings import OrapoSettings
 
     _, old, ref, _, gt_new, gt_ref, _, _, _ = (value.detach() for value in tensors(batch))
@@ -94,14 +100,17 @@ def rows_of(batch: Batch, session_lost: bool = False) -> tuple[dict[str, Row], l
     )
     settings = OrapoSettings(tau=TAU, w_min=0.3, w_max=0.9)
     rollout_fields, oracle_fields, _ = mix(settings, ZeroRewardEma(), step)
-    corrected = corrected_advantages(step, by_std=False) or {}
+    data = DataProto.from_dict(
+        tensors={"token_level_rewards": step.rewards_R[:, None].clone(), "response_mask": torch.ones(len(rollouts), 1)},
+        non_tensors={"uid": np.array([key.split("_")[0] for key in rollouts], dtype=object)},
+    )
+    flags = RowFlags(rollouts, ["judge" if failed else "" for failed in step.failed_R])
+    settings_of_verl = {"adv_estimator": "grpo", "num_repeat": n_rollouts, "norm_adv_by_std_in_grpo": False}
+    estimate_on_usable(compute_advantage_for_multi_trajectories, data, rollouts, flags, **settings_of_verl)
     for number, key in enumerate(rollouts):
-        p, k = sessions[number]
-        members = [batch.rewards_PK[p, j] for j in range(n_rollouts) if (p, j) not in lost]
-        stock = float(batch.rewards_PK[p, k] - torch.stack(members).mean())  # as verl, which counts a failure as 0
         mask = rows[key]["response_mask"].double()
         rows[key] |= {name: value[number] for name, value in rollout_fields.items()}
-        rows[key] |= {"advantages": corrected.get(number, stock) * mask, "orapo_oracle": torch.tensor(0.0)}
+        rows[key] |= {"advantages": data.batch["advantages"][number] * mask, "orapo_oracle": torch.tensor(0.0)}
     for number, key in enumerate(oracle):
         rows[key] |= {name: value[number] for name, value in oracle_fields.items()}
         rows[key] |= {"advantages": rows[key]["old_log_probs"] * 0.0, "orapo_oracle": torch.tensor(1.0)}

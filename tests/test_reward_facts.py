@@ -228,7 +228,7 @@ class Short:
 @pytest.mark.parametrize("judge", [Broken(), Short()])
 def test_a_judge_failure_is_flagged_with_the_same_keys(judge, caplog):
     out = compute_score("x", "Edema.", truth(Edema=1), judge=judge)
-    assert out == failed(COMPONENTS)
+    assert out == failed(COMPONENTS, RuntimeError("any")) == failed(COMPONENTS) | {"failed_other": 1.0}
     assert out["failed"] is True
     assert set(out) == KEYS
     assert "failed" in caplog.text

@@ -7,7 +7,8 @@ The file is JSON lines or CSV, one report a row:
     labels (or `labels_true`, as `radverl eval` writes it)  {label: 1 | 0 | -1 | null}; in a CSV one column per label
 Without labels the reference is labelled by the offline rules, and the summary says so.
 
-A row that cannot be scored is skipped and counted by reason; a row whose judge failed is counted and kept out of means.
+A row that cannot be scored is skipped and counted by reason; a row whose judge failed is counted by cause and kept out
+of means.
 """
 
 import argparse
@@ -17,8 +18,9 @@ import json
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from data_preprocess.core.outputs import output_file
@@ -26,10 +28,12 @@ from data_preprocess.core.tabular import MalformedRow, read_table
 from radverl.evaluation.files import parse_json, write_jsonl
 from radverl.labels import CHEXPERT_14, normalise_labels
 from radverl.rewards import load
+from radverl.rewards.base import FAILURES, failure_causes
 
 PREDICTION_KEYS = ("prediction", "output")
 TRUTH_KEYS = ("ground_truth", "gts")
 SAMPLE_ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
+ROWS_AT_ONCE = 64  # more than a judge's client asks at once
 REFUSED = "the reward refused the row"
 
 
@@ -112,11 +116,12 @@ def score_rows(rows: Iterable[dict], reward: str, **settings: Any) -> tuple[dict
         reward: a name of `radverl.rewards.available()`.
         settings: keyword arguments of the reward, the same for every row.
     Returns:
-        (summary, per-row results). Summary: {"reward", "rows", "scored", "failed", "skipped": {reason: count},
-        "labels_from_reference", "mean": score or None, "components": {name: mean}}; means leave failed rows out.
+        (summary, per-row results). Summary: {"reward", "rows", "scored", "failed", "causes": {cause of failure: count},
+        "skipped": {reason: count}, "labels_from_reference", "mean": score or None, "components": {name: mean}}; means
+        leave failed rows out.
         A result is the reward's dict with "row" before it, or {"row", "skipped": reason} and perhaps "detail".
     Raises:
-        ValueError: an unknown reward or setting, or a setting that the reward refuses.
+        ValueError: an unknown reward or setting, a setting that the reward refuses, or a judge out of reach.
     """
     module = load(reward)
     compute = module.compute_score
@@ -126,13 +131,13 @@ def score_rows(rows: Iterable[dict], reward: str, **settings: Any) -> tuple[dict
     for name in settings:
         if name not in known:
             raise ValueError(f"reward {reward} has no setting {name!r}: use one of {', '.join(known) or '(none)'}.")
-    results, from_reference = asyncio.run(_score_all(list(rows), compute, module.GOLD, settings))
+    results, from_reference = asyncio.run(_score_all(list(rows), module, settings))
     scored = [result for result in results if "skipped" not in result]
     good = [result for result in scored if not result["failed"]]
     components: dict[str, list[float]] = {}
     for result in good:
         for name, value in result.items():
-            if name not in ("row", "failed") and isinstance(value, int | float) and math.isfinite(value):
+            if name not in ("row", "failed", *FAILURES) and isinstance(value, int | float) and math.isfinite(value):
                 components.setdefault(name, []).append(float(value))
     means = {name: sum(values) / len(values) for name, values in components.items()}
     summary = {
@@ -140,6 +145,7 @@ def score_rows(rows: Iterable[dict], reward: str, **settings: Any) -> tuple[dict
         "rows": len(results),
         "scored": len(good),
         "failed": len(scored) - len(good),
+        "causes": dict(Counter(cause for result in scored for cause in failure_causes(result))),
         "skipped": dict(Counter(result["skipped"] for result in results if "skipped" in result)),
         "labels_from_reference": from_reference,
         "mean": means.pop("score", None),
@@ -159,9 +165,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--input", required=True, help=".jsonl or .csv with prediction and reference or labels")
     parser.add_argument("--out", help="write one result a line to this .jsonl")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the reward")
+    parser.add_argument("--judge", help="rules (default) or openai: a model behind a server, see docs/judge.md")
+    parser.add_argument("--judge-url", help="its address up to /v1 (default: RADVERL_JUDGE_URL, localhost:8000)")
+    parser.add_argument("--judge-model", help="its model (default: RADVERL_JUDGE_MODEL or the only one it has)")
+    parser.add_argument(
+        "--judge-remote-ok", action="store_true", help="allow a server outside this site: report text leaves it"
+    )
     args = parser.parse_args(argv)
     try:
-        settings = dict(_setting(text) for text in args.set)
+        settings = dict(_setting(text) for text in args.set) | _judge_settings(args)
         if args.out and Path(output_file(args.out)).resolve() == Path(args.input).resolve():
             raise ValueError(f"--out {args.out} is the input itself: name another file.")
         summary, results = score_rows(read_rows(args.input), args.reward, **settings)
@@ -177,19 +189,21 @@ def main(argv: list[str] | None = None) -> int:
     return 0 if summary["scored"] else 1
 
 
-async def _score_all(
-    rows: list[dict], compute: Callable[..., Any], gold: tuple[str, str], settings: dict
-) -> tuple[list[dict], int]:
+async def _score_all(rows: list[dict], module: ModuleType, settings: dict) -> tuple[list[dict], int]:
     # A setting that the reward refuses is no fault of a row: the reward's own example would be refused as well.
     try:
-        example = compute("file", *gold, None, **settings)
+        example = module.compute_score("file", *module.GOLD, None, **settings)
         if inspect.isawaitable(example):
-            await example
+            example = await example
     except (TypeError, NotImplementedError) as error:
         raise ValueError(f"the reward refuses these settings ({error}).") from error
-    results: list[dict] = []
-    from_reference = 0
-    for index, row in enumerate(rows):
+    if settings.get("judge", "rules") != "rules" and example["failed"]:
+        causes = ", ".join(failure_causes(example))
+        raise ValueError(f"the judge gives no answer to the reward's own example ({causes}; see the line above).")
+    compute = getattr(module, "compute_score_async", module.compute_score)
+    gate = asyncio.Semaphore(ROWS_AT_ONCE)
+
+    async def one(index: int, row: dict) -> tuple[dict, bool]:
         try:
             if "error" in row:
                 raise ValueError(row["error"])
@@ -198,15 +212,16 @@ async def _score_all(
                 raise ValueError("no prediction")
             truth, labelled = ground_truth(row)
         except ValueError as error:
-            results.append({"row": index, "skipped": str(error)})
-            continue
+            return {"row": index, "skipped": str(error)}, False
         try:
-            result = compute(str(row.get("data_source") or "file"), prediction, truth, None, **settings)
-            results.append({"row": index, **(await result if inspect.isawaitable(result) else result)})
-            from_reference += labelled
+            async with gate:
+                result = compute(str(row.get("data_source") or "file"), prediction, truth, None, **settings)
+                return {"row": index, **(await result if inspect.isawaitable(result) else result)}, labelled
         except ValueError as error:
-            results.append({"row": index, "skipped": REFUSED, "detail": str(error)})
-    return results, from_reference
+            return {"row": index, "skipped": REFUSED, "detail": str(error)}, False
+
+    done = await asyncio.gather(*(one(index, row) for index, row in enumerate(rows)))
+    return [result for result, _ in done], sum(labelled for _, labelled in done)
 
 
 def _json_row(line: str) -> dict:
@@ -233,6 +248,16 @@ def _setting(text: str) -> tuple[str, Any]:
         return name, value
 
 
+def _judge_settings(args: argparse.Namespace) -> dict[str, Any]:
+    given = {"url": args.judge_url, "model": args.judge_model, "allow_remote": args.judge_remote_ok}
+    judge_settings = {name: value for name, value in given.items() if value}
+    if judge_settings and not args.judge:
+        raise ValueError("--judge-url, --judge-model and --judge-remote-ok need --judge openai.")
+    return ({"judge": args.judge} if args.judge else {}) | (
+        {"judge_settings": judge_settings} if judge_settings else {}
+    )
+
+
 def _print_summary(summary: dict) -> None:
     mean = "none" if summary["mean"] is None else f"{summary['mean']:.4f}"
     print(f"{summary['reward']}: mean {mean} over {summary['scored']} of {summary['rows']} rows")
@@ -241,6 +266,7 @@ def _print_summary(summary: dict) -> None:
     if summary["labels_from_reference"]:
         print(f"  labels read from the reference by the offline rules: {summary['labels_from_reference']} rows")
     if summary["failed"]:
-        print(f"  judge failed, not in the mean: {summary['failed']} rows")
+        causes = ", ".join(f"{cause} {count}" for cause, count in sorted(summary["causes"].items()))
+        print(f"  judge failed, not in the mean: {summary['failed']} rows" + (f" ({causes})" if causes else ""))
     for reason, count in sorted(summary["skipped"].items()):
         print(f"  skipped: {count} rows, {reason}")

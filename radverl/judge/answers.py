@@ -1,11 +1,13 @@
 """From the bytes of a chat completion to the one JSON object that was asked for.
 
 Servers that constrain their output send exactly that object. Others wrap it: reasoning before it, code fences, a
-sentence after it. The object is found by its form; where two different ones fit, none is chosen.
+sentence after it. The object is found by its form, and names and words of a list may be spelled in any case and with
+any separator ("pleural_effusions"); where two different ones fit, none is chosen.
 """
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from radverl.judge.failure import JudgeFailure
@@ -48,7 +50,7 @@ def find_object(content: str, schema: dict[str, Any]) -> dict[str, Any]:
     if len(content) > MAX_CONTENT:
         raise JudgeFailure("bad_json", f"the answer is longer than {MAX_CONTENT} characters", again=True)
     content = _THOUGHT.sub("", content, count=1)
-    decoder = json.JSONDecoder(parse_constant=_no_constant, strict=False)
+    decoder = json.JSONDecoder(parse_constant=_no_constant, object_pairs_hook=_one_value_each, strict=False)
     found: list[dict[str, Any]] = []
     position = content.find("{")
     for _ in range(_MAX_STARTS):
@@ -57,6 +59,7 @@ def find_object(content: str, schema: dict[str, Any]) -> dict[str, Any]:
         end = position + 1
         try:
             value, stop = decoder.raw_decode(content, position)
+            value = respelled(value, schema)
             if conforms(value, schema):
                 end = stop
                 if value not in found:
@@ -68,6 +71,23 @@ def find_object(content: str, schema: dict[str, Any]) -> dict[str, Any]:
         what = f"{len(found)} different answers" if found else "no JSON object of the asked form"
         raise JudgeFailure("bad_json", f"{what} in the model's text", again=True)
     return found[0]
+
+
+def respelled(value: Any, schema: dict[str, Any]) -> Any:
+    """The value with names and words of an enum as the schema spells them; what has no counterpart there stays."""
+    if "enum" in schema:
+        return _spelling(value, schema["enum"])
+    if schema["type"] == "array" and isinstance(value, list):
+        return [respelled(item, schema["items"]) for item in value]
+    if schema["type"] != "object" or not isinstance(value, dict):
+        return value
+    parts, out = schema["properties"], dict[str, Any]()
+    for key, item in value.items():
+        name = _spelling(key, parts)
+        item = respelled(item, parts[name]) if name in parts else item
+        if out.setdefault(name, item) != item:
+            return value  # two spellings of a name with two values: its own keys do not conform
+    return out
 
 
 def conforms(value: Any, schema: dict[str, Any]) -> bool:
@@ -98,6 +118,23 @@ def _is_unicode(text: str) -> bool:
     except UnicodeEncodeError:  # half of a surrogate pair, which neither SQLite nor Parquet can store
         return False
     return True
+
+
+def _spelling(word: Any, known: Iterable[Any]) -> Any:
+    if not isinstance(word, str) or word in known:
+        return word
+    return next((name for name in known if isinstance(name, str) and _letters(name) == _letters(word)), word)
+
+
+def _letters(word: str) -> str:
+    return re.sub(r"[\W_]", "", word.lower()).removesuffix("s")
+
+
+def _one_value_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    out = dict(pairs)
+    if len(out) < len(pairs) and any(out[key] != value for key, value in pairs):
+        raise ValueError("a name with two values")
+    return out
 
 
 def _no_constant(name: str) -> None:

@@ -1,7 +1,8 @@
 """The judge's client: a prompt and a piece of data go in, a JSON object of the asked form comes out, or `JudgeFailure`.
 
-In this order: the cache, a call of the same content that is under way, and the server. Calls are tried again with
-doubling, jittered pauses within one deadline; the server's Retry-After holds for all calls of the client.
+In this order: the cache, a call of the same content that is under way, here or in another process that shares the
+cache, and the server. Calls are tried again with doubling, jittered pauses within one deadline; the server's
+Retry-After holds for all calls of the client, and of all clients that share its limiter.
 """
 
 import asyncio
@@ -17,9 +18,12 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from radverl.judge.answers import read_completion
-from radverl.judge.cache import AnswerCache, cache_key
+from radverl.judge.budget import Budget, Limits, Prices, Setting, read_budget, read_limits, read_prices
+from radverl.judge.cache import CLAIM_SECONDS, AnswerCache, cache_key
+from radverl.judge.calls import Calls, Clock
 from radverl.judge.endpoint import MODEL_VARIABLE, Endpoint, find_endpoint
 from radverl.judge.failure import JudgeFailure
+from radverl.judge.limiter import Limiter, shared_limiter
 from radverl.judge.prompt_files import Prompt, as_data
 from radverl.judge.transport import Transport
 
@@ -31,8 +35,7 @@ TRIES = 7
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 BAD_JSON_TRIES = 2  # at temperature 0 a third try says the same
 NAME_TRIES = 3  # a server that is not there when a run begins is a mistake, not a hiccup
-_SCHEMA_REFUSED = (400, 422, 501)  # what servers without constrained output answer
-_OPTIONAL = ("response_format", "temperature", "max_tokens")
+_LOOK, _LONGEST_LOOK = 0.05, 1.0  # seconds between two looks for another process's answer
 
 T = TypeVar("T")
 
@@ -40,13 +43,14 @@ T = TypeVar("T")
 class JudgeClient:
     """Use as `async with JudgeClient(find_endpoint(), cache=AnswerCache()) as client: await client.ask(...)`.
 
-    `counts` holds calls, retries, cached and shared answers, and failures by cause.
+    `counts` holds calls, retries, cached and shared answers, input_tokens, output_tokens, and failures by cause.
 
     Args:
         cache: None asks the server each time.
         concurrency: calls under way at once.
         call_timeout: seconds for one call.
         deadline: seconds for one answer with all its tries, from the moment it has a slot.
+        limiter: what this client shares with others: slots, rates and the budget (`radverl.judge.limiter`).
         first_pause: seconds before the second try; doubled for each further one.
     """
 
@@ -60,30 +64,32 @@ class JudgeClient:
         deadline: float = DEADLINE,
         tries: int = TRIES,
         first_pause: float = FIRST_PAUSE,
+        limiter: Limiter | None = None,
     ) -> None:
         if concurrency < 1 or tries < 1 or min(call_timeout, deadline) <= 0 or first_pause < 0:
             raise ValueError("judge: concurrency and tries must be 1 or more, times must be positive.")
         self.endpoint, self.cache, self.concurrency = endpoint, cache, concurrency
         self.call_timeout, self.deadline, self.tries, self.first_pause = call_timeout, deadline, tries, first_pause
-        self.counts: Counter[str] = Counter()
+        self.limiter, self.counts = limiter, Counter[str]()
         self._model = endpoint.model
         self._transport: Transport | None = None
-        self._constrained = False  # whether a call has shown that the server takes a schema
-        self._refused: set[str] = set()  # settings the server does not know
+        self._calls = Calls(self.limiter, self.counts, call_timeout, deadline)
 
     async def __aenter__(self) -> Self:
-        self._transport = Transport(self.endpoint)
+        self._transport, self._calls.limiter = Transport(self.endpoint), self.limiter
         self._slots, self._naming = asyncio.Semaphore(self.concurrency), asyncio.Lock()
         self._running: dict[str, asyncio.Task[dict[str, Any]]] = {}
         self._quiet_until = 0.0
+        self._renewing = asyncio.create_task(self._renew_claims())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for task in list(self._running.values()):
+        tasks = [self._renewing, *self._running.values()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._running.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._transport is not None:
             await self._transport.close()
             self._transport = None
@@ -131,59 +137,52 @@ class JudgeClient:
             raise RuntimeError("open the client first: async with JudgeClient(...) as client.")
         async with self._naming:
             if self._model is None:
-                self._model = _only_model(await self._try_often(self._transport.models, NAME_TRIES))
+                models = self._transport.models
+                self._model = _only_model(
+                    await self._try_often(lambda clock: models(clock.left(self.call_timeout)), NAME_TRIES)
+                )
         return self._model
 
     async def _answer(
         self, key: str, prompt: Prompt, request: dict[str, Any], schema: dict[str, Any]
     ) -> dict[str, Any]:
-        async def attempt(timeout: float) -> dict[str, Any]:
-            return read_completion(await self._call(request, timeout), schema)
+        async def attempt(clock: Clock) -> dict[str, Any]:
+            if self._transport is None:
+                raise JudgeFailure("connection", "the client was closed", unsent=True)
+            return read_completion(await self._calls.complete(self._transport, request, clock), schema)
 
+        pause = _LOOK
+        while self.cache is not None:
+            async with self._slots:
+                if self.cache.claim(key):
+                    try:
+                        answer = await self._try_often(attempt, self.tries)
+                        self.cache.put(key, request["model"], prompt.name, answer)
+                    finally:
+                        self.cache.release(key)
+                    return answer
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(_LONGEST_LOOK, 1.5 * pause)
+            if (kept := self.cache.get(key)) is not None:
+                self.counts["shared"] += 1
+                return kept
         async with self._slots:
-            answer = await self._try_often(attempt, self.tries)
-        if self.cache is not None:
-            self.cache.put(key, request["model"], prompt.name, answer)
-        return answer
+            return await self._try_often(attempt, self.tries)
 
-    async def _call(self, request: dict[str, Any], timeout: float) -> bytes:
-        """One try; a setting the server does not know is left out, for this and later calls, and the call repeated."""
-        assert self._transport is not None
-        ends, guessed = monotonic() + timeout, False
-        while True:
-            sent = {name: value for name, value in request.items() if name not in self._refused}
-            if "max_tokens" in self._refused:
-                sent["max_completion_tokens"] = request["max_tokens"]
-            self.counts["calls"] += 1
-            try:
-                body = await self._transport.complete(sent, ends - monotonic())
-            except JudgeFailure as failure:
-                name = failure.parameter
-                if name is None and failure.status in _SCHEMA_REFUSED and not self._constrained and not guessed:
-                    name, guessed = "response_format", True
-                if name not in _OPTIONAL or name not in sent:
-                    if guessed:  # it was not the schema's fault
-                        self._refused.discard("response_format")
-                    raise
-                self._refused.add(name)
-            else:
-                self._constrained = self._constrained or "response_format" in sent
-                return body
-
-    async def _try_often(self, attempt: Callable[[float], Awaitable[T]], tries: int) -> T:
-        """What `attempt(seconds)` gives, tried again while the failure allows it and the deadline is not reached."""
-        ends = monotonic() + self.deadline
+    async def _try_often(self, attempt: Callable[[Clock], Awaitable[T]], tries: int) -> T:
+        """What `attempt` gives, tried again while the failure allows it and the deadline is not reached."""
+        clock = Clock(self.deadline)
         for number in itertools.count(1):
-            await self._keep_quiet(ends)
+            await self._keep_quiet(clock.ends)
             try:
-                return await attempt(min(self.call_timeout, ends - monotonic()))
+                return await attempt(clock)
             except JudgeFailure as failure:
                 most = BAD_JSON_TRIES if failure.cause == "bad_json" else tries
                 asked = failure.wait or 0.0
                 pause = asked + min(LONGEST_PAUSE, self.first_pause * 2 ** (number - 1)) * random.uniform(0.5, 1.0)
                 if asked < self.deadline:
                     self._quiet_until = max(self._quiet_until, monotonic() + asked)
-                if not failure.again or number >= most or monotonic() + pause >= ends:
+                if not failure.again or number >= most or monotonic() + pause >= clock.ends:
                     raise
                 self.counts["retries"] += 1
                 await asyncio.sleep(pause)
@@ -198,6 +197,11 @@ class JudgeClient:
             raise JudgeFailure("rate_limit", f"the server asks to wait {seconds:.0f} s more, beyond the deadline")
         await asyncio.sleep(min(seconds + random.uniform(0.0, self.first_pause), ends - monotonic()))
 
+    async def _renew_claims(self) -> None:
+        while self.cache is not None:
+            await asyncio.sleep(CLAIM_SECONDS / 3)
+            self.cache.renew_claims()
+
     def _finished(self, key: str, task: "asyncio.Task[dict[str, Any]]") -> None:
         self._running.pop(key, None)
         with contextlib.suppress(asyncio.CancelledError):
@@ -206,14 +210,28 @@ class JudgeClient:
 
 
 def judge_client(
-    url: str | None = None, model: str | None = None, *, allow_remote: bool = False, **settings: Any
+    url: str | None = None,
+    model: str | None = None,
+    *,
+    allow_remote: bool = False,
+    limits: Setting | Limits = None,
+    budget: Setting | Budget = None,
+    prices: Setting | Prices = None,
+    **settings: Any,
 ) -> JudgeClient:
-    """A client of the endpoint that `find_endpoint` gives, with the user's cache; `settings` as of `JudgeClient`.
+    """A client of the endpoint that `find_endpoint` gives, with the user's cache and the shared limiter.
 
+    Args:
+        limits, budget, prices: as `radverl.judge.budget` reads them; by default from the environment.
+        settings: as of `JudgeClient`.
     Raises:
-        ValueError: as `find_endpoint`.
+        ValueError: as `find_endpoint` and the readers of `radverl.judge.budget`; a budget of money without prices.
     """
-    return JudgeClient(find_endpoint(url, model, allow_remote=allow_remote), **({"cache": AnswerCache()} | settings))
+    endpoint = find_endpoint(url, model, allow_remote=allow_remote)
+    if "limiter" not in settings:
+        table = read_prices(prices, endpoint.model)
+        settings["limiter"] = shared_limiter(endpoint.url, read_limits(limits), read_budget(budget), table)
+    return JudgeClient(endpoint, **({"cache": AnswerCache()} | settings))
 
 
 def _response_format(prompt: Prompt, schema: dict[str, Any]) -> dict[str, Any]:

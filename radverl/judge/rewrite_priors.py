@@ -41,7 +41,7 @@ def rewrite_all(
         progress: called with (reports done, all reports) after each.
         give_up_after: stop when so many reports in a row got no answer at all, whatever the cause.
     Raises:
-        JudgeFailure: the server cannot be asked at all: no model, or `give_up_after` is reached.
+        JudgeFailure: the server cannot be asked at all: no model, or `give_up_after` or the budget is reached.
     """
     return asyncio.run(_rewrite_all(texts, client, progress, give_up_after))
 
@@ -89,6 +89,8 @@ async def _rewrite_all(
                 result: Rewritten = await rewrite_one(texts[number], client)
             except JudgeFailure as failure:
                 result = failure
+                if failure.fatal:  # no further report would fare better
+                    raise
             results[number] = result
             done += 1
             answered = not isinstance(result, JudgeFailure) or result.cause == "invalid"

@@ -18,9 +18,11 @@ from typing import Any
 from radverl.facts import Judge
 from radverl.labels import UncertainPolicy
 from radverl.rewards import facts
-from radverl.rewards.base import Score, check_keywords, failed, scored
+from radverl.rewards.base import FAILURES, Score, check_keywords, scored
 
-COMPONENTS = ("tp", "fp", "fn", "n_predicted", "has_content")
+COMPONENTS = (
+    "tp", "fp", "fn", "n_predicted", "has_content", "judge_calls", "judge_cached", "judge_tokens", *FAILURES,
+)  # fmt: skip
 GOLD = facts.GOLD
 
 
@@ -32,6 +34,7 @@ def compute_score(
     *,
     uncertain: UncertainPolicy = "ones",
     judge: str | Judge = "rules",
+    judge_settings: Mapping[str, Any] | None = None,
     **verl_keywords: Any,
 ) -> Score:
     """Score one generated report.
@@ -40,24 +43,39 @@ def compute_score(
         solution_str: the generated report.
         ground_truth: as for `radverl.rewards.facts.compute_score`: JSON with "labels", or with the true report.
         uncertain: what -1 means, for the ground truth and for hedged facts: ones | zeros | ignore (not scored).
-        judge: "rules", or any object with the `radverl.facts.Judge` interface.
+        judge, judge_settings: as for facts.
     Returns:
-        {"score", "failed", *COMPONENTS}; failed is True, and every number 0.0, where the judge raised.
+        {"score", "failed", *COMPONENTS}; where the judge raised, failed is True, its cause 1.0, and the rest 0.0.
     Raises:
         ValueError: bad ground truth (names the row) or a bad setting.
         TypeError: an unknown keyword.
     """
     check_keywords(verl_keywords, "accuracy reward")
-    result = facts.compute_score(
-        data_source,
-        solution_str,
-        ground_truth,
-        extra_info,
-        uncertain=uncertain,
-        judge=judge,
-        contradiction_fp="never",
+    settings: dict[str, Any] = {"uncertain": uncertain, "judge": judge, "judge_settings": judge_settings}
+    return _accuracy(
+        facts.compute_score(data_source, solution_str, ground_truth, extra_info, contradiction_fp="never", **settings)
     )
+
+
+async def compute_score_async(
+    data_source: str,
+    solution_str: str,
+    ground_truth: str | Mapping[str, Any],
+    extra_info: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> Score:
+    """`compute_score` for callers in an event loop, which goes on while the judge is waited for."""
+    check_keywords(settings.keys() - (compute_score.__kwdefaults__ or {}).keys(), "accuracy reward")
+    return _accuracy(
+        await facts.compute_score_async(
+            data_source, solution_str, ground_truth, extra_info, contradiction_fp="never", **settings
+        )
+    )
+
+
+def _accuracy(result: Score) -> Score:
+    numbers = {name: float(result[name]) for name in COMPONENTS}
     if result["failed"]:
-        return failed(COMPONENTS)
+        return {"score": 0.0, "failed": True, **numbers}
     right = result["precision"] == result["recall"] == 1.0  # also 1 for "normal, and said so": see facts
-    return scored(float(right), {name: float(result[name]) for name in COMPONENTS})
+    return scored(float(right), numbers)

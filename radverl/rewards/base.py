@@ -2,14 +2,20 @@
 
 verl collects reward dicts column by column and cannot take a missing key or None, so a failed sample carries all
 components as 0.0. `failed` says that no score could be computed; such a sample is left out of the statistics, it is not
-a zero reward.
+a zero reward. Rewards with a judge also report `FAILURES`: 1.0 at the cause of a failed sample, else 0.0, so that sums
+over samples count causes.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, get_args
+
+from radverl.judge.failure import Cause
 
 Score = dict[str, float | bool]
+
+# failed_timeout, failed_rate_limit, ...; the last for whatever is no JudgeFailure.
+FAILURES = (*(f"failed_{cause}" for cause in get_args(Cause)), "failed_other")
 
 # What verl's reward loop passes to every custom reward function besides the sample.
 VERL_KEYWORDS = frozenset({"reward_router_address", "reward_model_tokenizer"})
@@ -20,12 +26,25 @@ def scored(score: float, components: Mapping[str, float]) -> Score:
     return {"score": float(score), "failed": False, **{k: float(v) for k, v in components.items()}}
 
 
-def failed(components: Sequence[str]) -> Score:
-    """The dict of a sample that could not be scored: same keys as `scored`, all numbers 0.0, `failed` True."""
-    return {"score": 0.0, "failed": True, **dict.fromkeys(components, 0.0)}
+def failed(components: Sequence[str], error: BaseException | None = None) -> Score:
+    """The dict of a sample that could not be scored: same keys as `scored`, `failed` True, all numbers 0.0.
+
+    Args:
+        error: why; sets the one of `FAILURES` that it belongs to, where the reward reports them.
+    """
+    out: Score = {"score": 0.0, "failed": True, **dict.fromkeys(components, 0.0)}
+    if error is not None and FAILURES[-1] in out:
+        cause = f"failed_{getattr(error, 'cause', None)}"
+        out[cause if cause in FAILURES else FAILURES[-1]] = 1.0
+    return out
 
 
-def check_keywords(extra: Mapping[str, Any], where: str) -> None:
+def failure_causes(result: Mapping[str, Any]) -> list[str]:
+    """The causes that a failed sample reports, as "timeout"; none where its reward does not say."""
+    return [name.removeprefix("failed_") for name in FAILURES if result.get(name)]
+
+
+def check_keywords(extra: Iterable[str], where: str) -> None:
     """Let verl's own keywords pass and refuse any other, so that a mistyped setting cannot go unnoticed.
 
     Raises:

@@ -15,6 +15,10 @@ An empty or senseless report entails nothing, not even "No Finding", and scores 
 Finding" blank and has no positive label, nothing is known about normality and the label "No Finding" is not scored.
 A report that states and plainly denies the same label is taken to contradict it.
 
+The judge is `rules` (default, offline) or `openai`, a language model behind a server (docs/judge.md). Where it gives no
+answer the sample is `failed`, one of `failed_timeout`, `failed_rate_limit`, ... (`radverl.rewards.base.FAILURES`) is 1,
+and every other number is 0.
+
 A contradicted label counts as a false positive (the paper) by `contradiction_fp`:
   gt_positive  only where the label is truly present (default): denying an absent finding is right, not an error;
   always       for every contradicted label; a report that says "no pneumothorax" for a study without one loses
@@ -22,12 +26,13 @@ A contradicted label counts as a false positive (the paper) by `contradiction_fp
   never        contradictions cost recall only.
 """
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 from radverl.chexpert import has_clinical_content, label_report
-from radverl.facts import CONTRADICTED, ENTAILED, NOT_MENTIONED, Judge, State, extract_facts, get_judge
+from radverl.facts import CONTRADICTED, ENTAILED, NOT_MENTIONED, Judge, State, check_states, extract_facts, get_judge
 from radverl.labels import (
     CHEXPERT_14,
     NO_FINDING,
@@ -37,7 +42,7 @@ from radverl.labels import (
     apply_uncertain,
     normalise_labels,
 )
-from radverl.rewards.base import Score, check_keywords, failed, read_ground_truth, row_name, scored
+from radverl.rewards.base import FAILURES, Score, check_keywords, failed, read_ground_truth, row_name, scored
 
 ContradictionFp = Literal["gt_positive", "always", "never"]
 # A report and the ground truth it is perfect for; reward managers score it once before a run.
@@ -45,7 +50,10 @@ GOLD = (
     "Findings: Small left pleural effusion. No pneumothorax.",
     '{"labels": {"Pleural Effusion": 1, "Pneumothorax": 0}}',
 )
-COMPONENTS = ("precision", "recall", "tp", "fp", "fn", "n_predicted", "n_facts", "contradictions", "has_content")
+COMPONENTS = (
+    "precision", "recall", "tp", "fp", "fn", "n_predicted", "n_facts", "contradictions", "has_content",
+    "judge_calls", "judge_cached", "judge_tokens", *FAILURES,
+)  # fmt: skip
 
 _FINDINGS = tuple(label for label in CHEXPERT_14 if label not in (NO_FINDING, SUPPORT_DEVICES))
 _log = logging.getLogger(__name__)
@@ -66,6 +74,7 @@ def compute_score(
     uncertain: UncertainPolicy = "ones",
     contradiction_fp: ContradictionFp = "gt_positive",
     judge: str | Judge = "rules",
+    judge_settings: Mapping[str, Any] | None = None,
     xi: float = 1e-8,
     **verl_keywords: Any,
 ) -> Score:
@@ -77,44 +86,46 @@ def compute_score(
             "impression" are labelled by `radverl.chexpert.label_report`.
         beta: weight of recall in eq. 15.
         uncertain: what -1 means, for the ground truth and for hedged facts: ones | zeros | ignore (not scored).
-        judge: "rules", or any object with the `radverl.facts.Judge` interface.
+        judge: "rules", "openai", or any object with the `radverl.facts.Judge` interface.
+        judge_settings: of a judge given by name, see `radverl.facts.get_judge`.
     Returns:
-        {"score", "failed", *COMPONENTS}; failed is True, and every number 0.0, where the judge raised.
+        {"score", "failed", *COMPONENTS}; where the judge raised, failed is True, its cause 1.0, and the rest 0.0.
     Raises:
         ValueError: bad ground truth (names the row by extra_info["prompt_id"]) or a bad setting.
         TypeError: an unknown keyword.
     """
     check_keywords(verl_keywords, "facts reward")
-    _check_settings(beta, xi, contradiction_fp, judge)
-    raw = true_labels(ground_truth, extra_info)
-    truth = apply_uncertain(raw, uncertain)
-    judging = get_judge(judge, uncertain) if isinstance(judge, str) else judge
+    study = _Study(solution_str, ground_truth, extra_info, beta, uncertain, contradiction_fp, xi)
+    judging = get_judge(judge, uncertain, judge_settings)
     try:
-        answer = judging.states(solution_str)
-        states = {label: answer[label] for label in CHEXPERT_14}
+        answer = check_states(judging.states(solution_str))
     except Exception as error:  # whatever a judge raises is its failure, never a zero for the report
-        _log.warning("%s: judge %s failed: %s: %s", row_name(extra_info), judge, type(error).__name__, error)
-        return failed(COMPONENTS)
-    content = has_clinical_content(solution_str)
-    if not content or any(states[label] == ENTAILED for label in _FINDINGS):
-        states[NO_FINDING] = NOT_MENTIONED  # a judge may be lenient, the definition is not
-    counts = count_labels(states, truth, _unscored(raw, truth, uncertain), contradiction_fp)
-    if not counts["n_predicted"] and not counts["tp"] + counts["fn"]:
-        precision = recall = float(content and not counts["fp"])
-    else:
-        precision = counts["tp"] / (counts["tp"] + counts["fp"]) if counts["tp"] else 0.0
-        recall = counts["tp"] / (counts["tp"] + counts["fn"]) if counts["tp"] else 0.0
-    perfect = precision == recall == 1.0  # xi guards an empty denominator and should not cost the gold report 1e-9
-    return scored(
-        1.0 if perfect else f_beta(precision, recall, beta, xi),
-        {
-            "precision": precision,
-            "recall": recall,
-            **counts,
-            "n_facts": len(extract_facts(solution_str)),
-            "has_content": content,
-        },
-    )
+        return study.failed(error, judging)
+    return study.scored(answer)
+
+
+async def compute_score_async(
+    data_source: str,
+    solution_str: str,
+    ground_truth: str | Mapping[str, Any],
+    extra_info: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> Score:
+    """`compute_score` for callers in an event loop, which goes on while the judge is waited for."""
+    settings = {**(compute_score.__kwdefaults__ or {}), **settings}
+    judge, judge_settings = settings.pop("judge"), settings.pop("judge_settings")
+    judging = get_judge(judge, settings["uncertain"], judge_settings)
+    if (ask := getattr(judging, "states_async", None)) is None:
+        arguments = (data_source, solution_str, ground_truth, extra_info)
+        return await asyncio.to_thread(compute_score, *arguments, judge=judging, **settings)
+    known = {name: settings.pop(name) for name in ("beta", "uncertain", "contradiction_fp", "xi")}
+    check_keywords(settings, "facts reward")
+    study = _Study(solution_str, ground_truth, extra_info, **known)
+    try:
+        answer = check_states(await ask(solution_str))
+    except Exception as error:
+        return study.failed(error, judging)
+    return study.scored(answer)
 
 
 def true_labels(ground_truth: str | Mapping[str, Any], extra_info: Mapping[str, Any] | None = None) -> Labels:
@@ -132,12 +143,17 @@ def true_labels(ground_truth: str | Mapping[str, Any], extra_info: Mapping[str, 
             return normalise_labels(labels)
         except ValueError as error:
             raise ValueError(f"{row_name(extra_info)}: {error}") from error
-    text = truth.get("report") or "\n\n".join(str(truth[k]) for k in ("findings", "impression") if truth.get(k))
-    if not str(text).strip():
+    text = true_text(truth)
+    if not text.strip():
         raise ValueError(
             f'{row_name(extra_info)}: ground_truth has neither "labels" nor report text; rebuild the data set.'
         )
-    return label_report(str(text))
+    return label_report(text)
+
+
+def true_text(truth: Mapping[str, Any]) -> str:
+    """The true report in a ground-truth object: its "report", else its sections; "" where it has none."""
+    return str(truth.get("report") or "\n\n".join(str(truth[k]) for k in ("findings", "impression") if truth.get(k)))
 
 
 def count_labels(
@@ -162,15 +178,68 @@ def count_labels(
     return {"tp": tp, "fp": fp, "fn": fn, "n_predicted": predicted, "contradictions": contradictions}
 
 
-def _check_settings(beta: Any, xi: Any, contradiction_fp: Any, judge: Any) -> None:
+class _Study:
+    """A report with its truth, before and after the judge's word."""
+
+    def __init__(
+        self,
+        report: str,
+        ground_truth: str | Mapping[str, Any],
+        extra_info: Mapping[str, Any] | None,
+        beta: float,
+        uncertain: UncertainPolicy,
+        contradiction_fp: ContradictionFp,
+        xi: float,
+    ) -> None:
+        _check_settings(beta, xi, contradiction_fp)
+        raw = true_labels(ground_truth, extra_info)
+        self.truth = apply_uncertain(raw, uncertain)
+        self.unscored = _unscored(raw, self.truth, uncertain)
+        self.report, self.extra_info = report, extra_info
+        self.beta, self.xi, self.contradiction_fp = beta, xi, contradiction_fp
+
+    def scored(self, answer: Mapping[str, State]) -> Score:
+        """Eq. 15 of the judge's states."""
+        states = dict(answer)
+        content = has_clinical_content(self.report)
+        if not content or any(states[label] == ENTAILED for label in _FINDINGS):
+            states[NO_FINDING] = NOT_MENTIONED  # a judge may be lenient, the definition is not
+        counts = count_labels(states, self.truth, self.unscored, self.contradiction_fp)
+        if not counts["n_predicted"] and not counts["tp"] + counts["fn"]:
+            precision = recall = float(content and not counts["fp"])
+        else:
+            precision = counts["tp"] / (counts["tp"] + counts["fp"]) if counts["tp"] else 0.0
+            recall = counts["tp"] / (counts["tp"] + counts["fn"]) if counts["tp"] else 0.0
+        perfect = precision == recall == 1.0  # xi guards an empty denominator and should not cost the gold report 1e-9
+        facts = getattr(answer, "facts", None)
+        judged = {f"judge_{name}": getattr(answer, name, 0.0) for name in ("calls", "cached", "tokens")}
+        return scored(
+            1.0 if perfect else f_beta(precision, recall, self.beta, self.xi),
+            {
+                "precision": precision,
+                "recall": recall,
+                **counts,
+                "n_facts": len(extract_facts(self.report) if facts is None else facts),
+                "has_content": content,
+                **judged,
+                **dict.fromkeys(FAILURES, 0.0),
+            },
+        )
+
+    def failed(self, error: Exception, judge: Judge) -> Score:
+        """The sample whose judge raised, with the cause in the log and in the numbers."""
+        name = getattr(judge, "name", judge)
+        _log.warning("%s: judge %s failed: %s: %s", row_name(self.extra_info), name, type(error).__name__, error)
+        return failed(COMPONENTS, error)
+
+
+def _check_settings(beta: Any, xi: Any, contradiction_fp: Any) -> None:
     for name, value, highest in (("beta", beta, 1e6), ("xi", xi, 1.0)):  # eq. 15 squares beta
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= highest:  # NaN too
             raise ValueError(f"facts reward: {name} is {value!r:.40}; use a number above 0 and up to {highest:g}.")
     if contradiction_fp not in get_args(ContradictionFp):
         known = ", ".join(get_args(ContradictionFp))
         raise ValueError(f"facts reward: contradiction_fp is {contradiction_fp!r}; use one of {known}.")
-    if not isinstance(judge, str) and not callable(getattr(judge, "states", None)):
-        raise ValueError(f'facts reward: judge is {judge!r}; use "rules" or an object with the Judge interface.')
 
 
 def _unscored(raw: Labels, truth: Labels, uncertain: UncertainPolicy) -> frozenset[str]:

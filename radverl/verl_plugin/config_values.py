@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from radverl.verl_plugin.failures.stop import stop_rule_from
+
 # Counts that a run cannot do with less than 1 of, in any of verl's trainers.
 COUNTS = (
     "data.train_batch_size",
@@ -51,12 +53,10 @@ def check_values(config: Any, defaults: Any) -> None:
 
 
 def check_reward(config: Any) -> None:
-    """Try the reward of radverl's manager on its gold report, and see that there is one."""
+    """See that radverl's manager has a reward and a rule for failed samples, and try the reward on its gold report."""
     settings = config.reward.get("radverl") or {}
-    if not isinstance(settings, Mapping) or not isinstance(settings.get("kwargs") or {}, Mapping):
-        raise ValueError(
-            "+reward.radverl takes `reward`, a name, and `kwargs`, a section: +reward.radverl.reward=facts."
-        )
+    if settings or config.reward.reward_manager.name == "radverl":
+        stop_rule_from(config)
     name = settings.get("reward")
     if name:
         from radverl.verl_plugin.reward_manager import check_on_gold

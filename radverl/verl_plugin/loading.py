@@ -28,6 +28,8 @@ def load() -> None:
     after_import("verl.workers.rollout.vllm_rollout.vllm_rollout", _tag_sender)
     after_import("verl.workers.rollout.vllm_rollout.utils", _tag_receiver)
     after_import("verl.experimental.reward_loop.reward_manager", _register_reward_manager)
+    after_import("verl.trainer.ppo.v1.trainer_base", _account_for_failures)
+    after_import("verl.experimental.agent_loop.agent_loop", _keep_sessions_without_reward)
     after_import("verl.trainer.ppo.v1", _register_trainers)
     if os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu":
         from radverl.verl_plugin import cpu
@@ -74,6 +76,22 @@ def _tag_receiver(vllm_utils: ModuleType) -> None:
 
     install_receiver(vllm_utils)
     _status["applied"].append("weight socket of vLLM")
+
+
+def _account_for_failures(trainer_base: ModuleType) -> None:
+    from radverl.verl_plugin.failures import dump, hooks, workers
+
+    hooks.install(trainer_base)
+    dump.install(trainer_base)
+    workers.install_restarts(trainer_base)
+    _status["applied"] += ["failed samples", "rollout dumps", "restarting reward workers"]
+
+
+def _keep_sessions_without_reward(agent_loop: ModuleType) -> None:
+    from radverl.verl_plugin.failures.workers import install_failed_samples
+
+    install_failed_samples(agent_loop)
+    _status["applied"].append("sessions of a dead reward worker")
 
 
 def _register_trainers(v1: ModuleType) -> None:

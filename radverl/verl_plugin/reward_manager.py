@@ -3,7 +3,8 @@
     reward.reward_manager.name=radverl +reward.radverl.reward=facts [+reward.radverl.kwargs.beta=2.0]
 
 A reward that raises does not end the session (verl would pad the group with a copy and go on): the sample comes back
-with score 0.0 and failed = 1.0, the components at 0.0, and the cause in the log. Every sample has the same keys.
+with score 0.0 and failed = 1.0, the components at 0.0, and the cause in the log. Every sample has the same keys. What
+becomes of failed samples: radverl.verl_plugin.failures, docs/failures.md.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from radverl.rewards import load
 from radverl.rewards.base import failed
+from radverl.verl_plugin.failures.workers import is_restart
 
 logger = logging.getLogger(__name__)
 
@@ -51,9 +53,10 @@ class RadverlRewardManager(RewardManagerBase):
         self.components: tuple[str, ...] = ()
         self.n_failed = 0
         if self.name:
-            check_on_gold(self.name, self.kwargs)
+            if not is_restart():  # a judge that is away for a moment should not keep a worker from coming back
+                check_on_gold(self.name, self.kwargs)
             reward = load(self.name)
-            self.compute_score = reward.compute_score
+            self.compute_score = getattr(reward, "compute_score_async", reward.compute_score)
             self.components = reward.COMPONENTS
         elif config.reward.custom_reward_function.get("path") is None:
             raise ValueError("reward manager `radverl` was given no reward; add +reward.radverl.reward=facts.")
@@ -86,12 +89,14 @@ class RadverlRewardManager(RewardManagerBase):
             if not isinstance(result, dict):  # a custom function may return a bare number
                 result = {"score": result}
             numbers = {"failed": 0.0, **{key: float(value) for key, value in result.items()}}
-            if not math.isfinite(numbers["score"]):
+            if numbers["failed"]:
+                numbers["score"] = 0.0  # no score, whatever stands there
+            elif not math.isfinite(numbers["score"]):
                 raise ValueError(f"the score is {numbers['score']}")
-        except Exception:
+        except Exception as error:
             where = sample["extra_info"].get("prompt_id", "without prompt_id")
             logger.exception("reward %s failed on row %s", self.name or "function", where)
-            numbers = {key: float(value) for key, value in failed(self.components).items()}
+            numbers = {key: float(value) for key, value in failed(self.components, error).items()}
         if numbers["failed"]:
             self.n_failed += 1
             logger.warning("%d samples without a reward so far in this worker", self.n_failed)

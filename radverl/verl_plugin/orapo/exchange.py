@@ -10,6 +10,7 @@ from transfer_queue import KVBatchMeta
 from verl.utils import tensordict_utils as tu
 
 from radverl.orapo import log_ratio_sums
+from radverl.verl_plugin.failures.flags import row_flags
 from radverl.verl_plugin.orapo.mixing import Groups, Step
 from radverl.verl_plugin.orapo.rows import oracle_row, oracle_text, oracle_tokens, prompt_id
 
@@ -72,9 +73,7 @@ def read_step(rollouts: KVBatchMeta, oracle_keys: list[str], groups: Groups, pro
         select_fields=[*LOG_PROBS, "rm_scores", "extra_fields"],
     )
     rewards_R = data["rm_scores"].to_padded_tensor(0.0).sum(-1)
-    failed = [(extra.get("reward_extra_info") or {}).get("failed", 0.0) for extra in list(data["extra_fields"])]
-    # A reward of another manager may come back as NaN: that is no reward either.
-    failed_R = torch.tensor([bool(value) for value in failed]) | ~rewards_R.isfinite()
+    failed_R = torch.tensor(row_flags(rollouts.keys, list(data["extra_fields"]), rewards_R.tolist()).failed)
     mask = data["response_mask"]
     delta_R, lengths_R = _log_ratios(data, mask.to_padded_tensor(0).bool())
     # The response mask of a true report is 0 for verl's sake: all its tokens count here.
@@ -92,18 +91,6 @@ def read_step(rollouts: KVBatchMeta, oracle_keys: list[str], groups: Groups, pro
         lengths_gt_P=lengths_gt_P,
         rejected_R=(lengths_R == 0) & (mask.offsets().diff() > 0),
     )
-
-
-def put_advantages(rollouts: KVBatchMeta, advantages: dict[int, float]) -> None:
-    """Overwrite verl's advantages of some rows (row -> advantage of all its response tokens)."""
-    keys = [rollouts.keys[row] for row in advantages]
-    data = tq.kv_batch_get(keys=keys, partition_id=rollouts.partition_id, select_fields=["response_mask"])
-    rows = [
-        mask.float() * value for mask, value in zip(data["response_mask"].unbind(), advantages.values(), strict=True)
-    ]
-    nested = torch.nested.as_nested_tensor(rows, layout=torch.jagged)
-    fields = TensorDict({"advantages": nested, "returns": nested}, batch_size=len(rows))
-    tq.kv_batch_put(keys=keys, partition_id=rollouts.partition_id, fields=fields)
 
 
 def put_loss_fields(keys: list[str], partition_id: str, fields: dict[str, Tensor], *, is_oracle: bool) -> None:

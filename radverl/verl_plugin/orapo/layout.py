@@ -8,7 +8,7 @@ other.
 import math
 from collections.abc import Mapping, Sequence
 
-PADDING = "pad"  # verl's padding rows have keys "pad<hex>_<n>_0"
+from radverl.verl_plugin.failures.flags import is_padding
 
 
 def oracle_slots(mini_batch_prompts: int, n_ranks: int) -> int:
@@ -33,7 +33,7 @@ def row_order(rollouts: Sequence[str], oracle: Sequence[str], n_chunks: int, len
             "mini-batches; make ppo_mini_batch_size x rollout.n a multiple of the ranks."
         )
     # Padding last, whatever its length: the reports themselves are then shared out evenly.
-    longest_first = sorted(oracle, key=lambda key: (key.startswith(PADDING), -lengths[key], key))
+    longest_first = sorted(oracle, key=lambda key: (is_padding(key), -lengths[key], key))
     dealt: list[list[str]] = [[] for _ in range(n_chunks)]
     for turn in range(n_oracle):  # there and back: the chunk that got the longest gets the shortest next
         hand = longest_first[turn * n_chunks : (turn + 1) * n_chunks]
@@ -59,7 +59,7 @@ def group_order(groups: Sequence[Sequence[str]], n_chunks: int, lengths: Mapping
     if len(groups) % n_chunks:
         raise ValueError(f"{len(groups)} groups do not divide among {n_chunks} ranks and mini-batches.")
     heaviest_first = sorted(
-        groups, key=lambda group: (group[-1].startswith(PADDING), -sum(lengths[key] for key in group), group[0])
+        groups, key=lambda group: (is_padding(group[-1]), -sum(lengths[key] for key in group), group[0])
     )
     dealt: list[list[str]] = [[] for _ in range(n_chunks)]
     for turn in range(len(groups) // n_chunks):

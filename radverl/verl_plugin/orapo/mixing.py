@@ -13,13 +13,12 @@ from torch import Tensor
 from radverl.orapo import (
     ZeroRewardEma,
     dpo_row_coefficients,
-    group_advantages,
     mixing_weight,
     negative_mask,
     preference_metrics,
     zero_reward_rate,
 )
-from radverl.verl_plugin.orapo.layout import PADDING
+from radverl.verl_plugin.failures.flags import is_padding
 from radverl.verl_plugin.orapo.settings import OrapoSettings
 
 
@@ -46,7 +45,7 @@ def groups_of(keys: Sequence[str]) -> Groups:
     prompt_R = []
     for row, key in enumerate(keys):
         uid, session, _ = key.rsplit("_", 2)
-        if uid.startswith(PADDING):
+        if is_padding(uid):
             prompt_R.append(-1)
             continue
         prompt = prompts.setdefault(uid, len(prompts))
@@ -154,27 +153,6 @@ def mix(
     metrics |= {f"orapo/{'dpo_loss' if name == 'loss' else name}": value for name, value in pair_metrics.items()}
     metrics["orapo/oracle_length/mean"] = float(lengths_gt_P.mean())
     return rollout_fields, oracle_fields, metrics
-
-
-def corrected_advantages(step: Step, by_std: bool) -> dict[int, float] | None:
-    """Advantage of each row of the groups that verl gets wrong, or None where there is no such group.
-
-    verl counts a failed reward as 0, and gives a group of one its bare reward. Here a failed sample has advantage 0 and
-    no part in mean and deviation, and a group with fewer than two valid samples has none.
-    """
-    rows_PK, there_PK, failed_PK = step.masks()
-    wrong_P = (failed_PK & there_PK).any(-1) | ((~failed_PK).sum(-1) < 2)
-    if not wrong_P.any():
-        return None
-    advantages_PK = group_advantages(
-        step.rewards_R[rows_PK].float()[wrong_P], failed_PK[wrong_P], "sample" if by_std else "dr_grpo"
-    )
-    of_prompt = {int(prompt): number for number, prompt in enumerate(wrong_P.nonzero().flatten())}
-    found: dict[int, float] = {}
-    for prompt, number in of_prompt.items():
-        by_session = zip(step.groups.row_PK[prompt].tolist(), advantages_PK[number].tolist(), strict=True)
-        found |= {row: advantage for row, advantage in by_session if row >= 0}
-    return found
 
 
 def _schedule_metrics(rates_P: list[float], weights_P: Tensor) -> dict[str, float]:

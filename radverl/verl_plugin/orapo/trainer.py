@@ -14,7 +14,7 @@ from typing import Any
 import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
-from verl.trainer.ppo.v1.trainer_base import register_trainer
+from verl.trainer.ppo.v1.trainer_base import PPOTrainer, register_trainer
 from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.config import omega_conf_to_dataclass
@@ -24,19 +24,19 @@ from verl.utils.py_functional import rename_dict
 from radverl.orapo import ZeroRewardEma
 from radverl.verl_plugin.config_values import check_micro_batches
 from radverl.verl_plugin.orapo import exchange, layout, state
-from radverl.verl_plugin.orapo.dump import RewardDumpMixin
 from radverl.verl_plugin.orapo.loss import orapo_loss
-from radverl.verl_plugin.orapo.mixing import corrected_advantages, groups_of, mix
+from radverl.verl_plugin.orapo.mixing import groups_of, mix
 from radverl.verl_plugin.orapo.rows import check_dataset, end_of_turn
 from radverl.verl_plugin.orapo.settings import settings_from
 
 NAMES = ["orapo_sync", "orapo_colocate_async"]
 
 
-class OrapoMixin(RewardDumpMixin):
+class OrapoMixin(PPOTrainer):
     """verl's PPOTrainer with a true report beside the rollouts of each prompt."""
 
     base_mode: str  # the mode whose settings and branches of verl apply
+    counts_failures = True  # with any reward manager: a NaN is no zero reward
 
     def __init__(self, config: Any) -> None:
         self.orapo = settings_from(config)
@@ -161,9 +161,6 @@ class OrapoMixin(RewardDumpMixin):
         batch = super()._compute_advantage(batch, metrics)
         named = self.oracle_keys[: len(self.groups.uids)]
         step = exchange.read_step(batch, named, self.groups, self.prompt_ids)
-        advantages = corrected_advantages(step, self.config.algorithm.get("norm_adv_by_std_in_grpo", True))
-        if advantages:
-            exchange.put_advantages(batch, advantages)
         rollout_fields, oracle_fields, step_metrics = mix(self.orapo, self.average, step)
         metrics.update(step_metrics | {"orapo/oracle_truncated": self.n_cut / len(self.groups.uids)})
         self.weight_of |= dict(zip(self.groups.uids, oracle_fields["orapo_dpo_weight"].tolist(), strict=True))
