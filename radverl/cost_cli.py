@@ -8,10 +8,12 @@ from pathlib import Path
 
 from radverl.judge.budget import Budget, Prices, Usage, read_budget, read_prices
 from radverl.judge.cost import CHARS_PER_TOKEN, QUESTIONS, REPORT_CHARS, Plan, as_record, estimate
+from radverl.recipe_plan import plan_of_recipe
 
 _ROWS_READ = 2000  # rows whose reports are measured; the mean of more is the same
 _EXAMPLE = """example: the recipe of OraPO, three epochs of 1,000 studies with 8 rollouts each, at prices of your own
   radverl cost --data data/chexpert_plus_1000/train.parquet --rollouts 8 --epochs 3 --prices input=2,output=8
+  radverl cost --recipe recipes/orapo_qwen25vl3b.sh --prompts 1000 --prices input=2,output=8
   radverl cost --batch 16 --steps 186 --rollouts 8 --distinct 0.9 --prices prices.json --model large --budget money=50
 
 Prices are money per million tokens; a file may hold one table, {"input": 2, "output": 8}, or one per model. --distinct
@@ -28,7 +30,10 @@ def main(argv: list[str] | None = None) -> int:
         if budget.money is not None and prices is None:
             raise ValueError("--budget money=... needs --prices.")
         rows, chars = _measure(args.data) if args.data else (args.prompts, None)
-        plan = _plan(args, rows)
+        if args.recipe:
+            plan, chars = _plan_of_recipe(args, rows, chars)
+        else:
+            plan = _plan(args, rows)
         chars = args.report_chars or chars or REPORT_CHARS
         usage = estimate(plan, args.task, chars, args.chars_per_token)
     except (ValueError, OSError) as error:
@@ -51,6 +56,8 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--task", choices=sorted(QUESTIONS), default="facts", help="facts: the FactS reward, two calls a report "
         "(default); priors: --priors llm of the data scripts, one")  # fmt: skip
+    add("--recipe", metavar="SCRIPT", help="a script of recipes/: its dry run says prompts, rollouts, steps and files; "
+        "--data or --prompts in place of files that are not there yet")  # fmt: skip
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--data", metavar="PARQUET", help="rows are counted and their reports measured")
     source.add_argument("--prompts", type=_whole, metavar="N", help="rows of the data set")
@@ -85,6 +92,21 @@ def _plan(args: argparse.Namespace, rows: int | None) -> Plan:
         raise ValueError("how many prompts? give --data or --prompts, or --batch with --steps.")
     rollouts = args.rollouts or (8 if args.task == "facts" else 1)
     return Plan(prompts, rollouts, args.val_rows * args.validations, args.distinct)
+
+
+def _plan_of_recipe(args: argparse.Namespace, rows: int | None, chars: float | None) -> tuple[Plan, float | None]:
+    """The plan of a recipe, and the mean characters of its reports where its files are there."""
+    given = [name for name in ("rollouts", "epochs", "batch", "steps") if getattr(args, name) is not None]
+    if given:
+        raise ValueError(f"--recipe says --{given[0]} itself; leave one of them out.")
+    recipe = plan_of_recipe(args.recipe)
+    if rows is None:
+        measured = [_measure(file) for file in recipe.train_files]
+        rows = sum(number for number, _ in measured)
+        chars = chars or next((length for _, length in measured if length), None)
+    val_rows = args.val_rows or sum(_measure(file)[0] for file in recipe.val_files if Path(file).is_file())
+    prompts = recipe.total_steps(rows) * recipe.batch
+    return Plan(prompts, recipe.rollouts, val_rows * recipe.validations(rows), args.distinct), chars
 
 
 def _measure(path: str) -> tuple[int, float | None]:

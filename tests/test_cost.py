@@ -128,3 +128,59 @@ def test_bad_input_is_exit_2_and_one_sentence(capsys, options, says):
         code = error.code
     assert code == 2
     assert says in capsys.readouterr().err
+
+
+RECIPE = """#!/usr/bin/env bash
+echo 'checking data'
+cat <<'YAML'
+data:
+  train_files: {train}
+  val_files:
+  - {val}
+  train_batch_size: 3
+actor_rollout_ref:
+  rollout:
+    n: 4
+trainer:
+  total_epochs: 2
+  total_training_steps: {steps}
+  test_freq: 2
+  val_before_train: true
+YAML
+echo 'dry run: valid'
+"""
+
+
+@pytest.mark.parametrize(("steps", "reports"), [("null", 6 * 3 * 4 + 5 * 4), ("4", 4 * 3 * 4 + 5 * 3)])
+def test_a_recipe_is_read_from_its_dry_run(tmp_path, capsys, steps, reports):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for name, rows in (("train", 11), ("val", 5)):  # 11 rows are three whole batches of 3
+        truth = json.dumps({"report": "x" * 300})
+        pq.write_table(
+            pa.Table.from_pylist([{"reward_model": {"ground_truth": truth}}] * rows), tmp_path / f"{name}.pq"
+        )
+    script = tmp_path / "recipe.sh"
+    script.write_text(RECIPE.format(train=tmp_path / "train.pq", val=tmp_path / "val.pq", steps=steps))
+    record = record_of(capsys, "--recipe", str(script))
+    assert (record["reports"], record["report_chars"]) == (reports, 300)
+
+
+def test_a_recipe_of_ours(capsys):
+    record = record_of(capsys, "--recipe", "recipes/orapo_qwen25vl3b.sh", "--prompts", "1000")
+    assert record["reports"] == 1000 // 16 * 3 * 16 * 8
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--recipe", "gone.sh"], "gone.sh is no script"),
+        (["--recipe", "README.md"], "README.md is no script"),
+        (["--recipe", "recipes/cpu_env.sh"], "its dry run prints no config"),
+        (["--recipe", "recipes/orapo_qwen25vl3b.sh", "--rollouts", "4"], "--recipe says --rollouts itself"),
+    ],
+)
+def test_a_recipe_that_is_none(capsys, options, message):
+    assert main(["cost", *options]) == 2
+    assert message in capsys.readouterr().err
