@@ -119,11 +119,11 @@ def get_judge(
     """The judge of that name, or the one that is given.
 
     Args:
-        judge: "rules", offline; "openai", a language model behind a server (`radverl.judge.facts_judge`); or an object.
-        settings: of a judge by name. openai: url, model, allow_remote, cache, concurrency, ... (docs/judge.md).
-            rules: none.
+        judge: "rules", offline; "openai", a language model behind a server (`radverl.judge.facts_judge`);
+            "chexbert", the user's checkpoint (`radverl.judge.chexbert`); or an object.
+        settings: of a judge by name. openai: url, model, allow_remote, cache, concurrency, ...; chexbert: checkpoint,
+            sha256, tokenizer, device (docs/judge.md). rules: none.
     Raises:
-        NotImplementedError: a judge that is planned but not in this version ("chexbert").
         ValueError: any other name, no judge, or a setting that the judge does not have.
     """
     settings = settings or {}
@@ -134,15 +134,21 @@ def get_judge(
 
         return OpenAIJudge(uncertain, **{str(key): value for key, value in settings.items()})
     if judge == "chexbert":
-        raise NotImplementedError('judge "chexbert" is not in this version of radverl; use judge="rules" or "openai".')
+        from radverl.judge.chexbert_judge import CheXbertJudge
+
+        return CheXbertJudge(uncertain, **{str(key): value for key, value in settings.items()})
     if isinstance(judge, str) and judge != "rules":
-        raise ValueError(f'judge "{judge}" is unknown; use "rules" or "openai".')
+        raise ValueError(f'judge "{judge}" is unknown; use "rules", "openai" or "chexbert".')
     if settings:
-        raise ValueError(f'judge_settings are for judge "openai", and judge is {judge!r:.60}; leave them out.')
+        raise ValueError(
+            f'judge_settings are for judge "openai" or "chexbert", and judge is {judge!r:.60}; leave them out.'
+        )
     if isinstance(judge, str):
         return RulesJudge(uncertain)
     if not callable(getattr(judge, "states", None)):
-        raise ValueError(f'judge is {judge!r:.60}; use "rules", "openai" or an object with the Judge interface.')
+        raise ValueError(
+            f'judge is {judge!r:.60}; use "rules", "openai", "chexbert" or an object with the Judge interface.'
+        )
     return judge
 
 

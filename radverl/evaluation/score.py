@@ -165,7 +165,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--input", required=True, help=".jsonl or .csv with prediction and reference or labels")
     parser.add_argument("--out", help="write one result a line to this .jsonl")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the reward")
-    parser.add_argument("--judge", help="rules (default) or openai: a model behind a server, see docs/judge.md")
+    parser.add_argument(
+        "--judge", help="rules (default), openai (a model behind a server) or chexbert: see docs/judge.md"
+    )
     parser.add_argument("--judge-url", help="its address up to /v1 (default: RADVERL_JUDGE_URL, localhost:8000)")
     parser.add_argument("--judge-model", help="its model (default: RADVERL_JUDGE_MODEL or the only one it has)")
     parser.add_argument(

@@ -182,16 +182,22 @@ class AnswerCache:
         return self._connection
 
     def _set_journal(self, connection: sqlite3.Connection) -> str:
-        """The journal in force; one that others hold the file in, or that its file system cannot do, stays."""
+        """The journal in force; one that others keep the file in, or that its file system cannot do, stays."""
         mode = self.journal
         if mode == "auto":
             mode = "delete" if on_network(self.path) else "wal"
-        try:
-            return str(connection.execute(f"PRAGMA journal_mode={mode}").fetchone()[0]).lower()
-        except sqlite3.OperationalError as error:
-            if not _is_busy(error):
-                raise
-            return str(connection.execute("PRAGMA journal_mode").fetchone()[0]).lower()
+        there = ""
+        for pause in (0.0, 0.01, 0.03, 0.1, 0.3, 1.0):  # SQLite does not wait here by itself
+            time.sleep(pause)
+            try:
+                there = str(connection.execute(f"PRAGMA journal_mode={mode}").fetchone()[0]).lower()
+            except sqlite3.OperationalError as error:
+                if not _is_busy(error):
+                    raise
+                there = str(connection.execute("PRAGMA journal_mode").fetchone()[0]).lower()
+            if there == mode:
+                break
+        return there
 
     def _give_up(self, error: Exception, writing: bool = False) -> None:
         """A file that takes no more is still read; one that cannot be read is left alone."""

@@ -156,6 +156,9 @@ class JudgeClient:
             async with self._slots:
                 if self.cache.claim(key):
                     try:
+                        if (kept := self.cache.get(key)) is not None:  # while this one waited for a slot
+                            self.counts["shared"] += 1
+                            return kept
                         answer = await self._try_often(attempt, self.tries)
                         self.cache.put(key, request["model"], prompt.name, answer)
                     finally:

@@ -15,9 +15,9 @@ An empty or senseless report entails nothing, not even "No Finding", and scores 
 Finding" blank and has no positive label, nothing is known about normality and the label "No Finding" is not scored.
 A report that states and plainly denies the same label is taken to contradict it.
 
-The judge is `rules` (default, offline) or `openai`, a language model behind a server (docs/judge.md). Where it gives no
-answer the sample is `failed`, one of `failed_timeout`, `failed_rate_limit`, ... (`radverl.rewards.base.FAILURES`) is 1,
-and every other number is 0.
+The judge is `rules` (default, offline), `openai`, a language model behind a server, or `chexbert`, your checkpoint
+(docs/judge.md). Where it gives no answer the sample is `failed`, one of `failed_timeout`, `failed_rate_limit`, ...
+(`radverl.rewards.base.FAILURES`) is 1, and every other number is 0.
 
 A contradicted label counts as a false positive (the paper) by `contradiction_fp`:
   gt_positive  only where the label is truly present (default): denying an absent finding is right, not an error;
@@ -86,7 +86,7 @@ def compute_score(
             "impression" are labelled by `radverl.chexpert.label_report`.
         beta: weight of recall in eq. 15.
         uncertain: what -1 means, for the ground truth and for hedged facts: ones | zeros | ignore (not scored).
-        judge: "rules", "openai", or any object with the `radverl.facts.Judge` interface.
+        judge: "rules", "openai", "chexbert", or any object with the `radverl.facts.Judge` interface.
         judge_settings: of a judge given by name, see `radverl.facts.get_judge`.
     Returns:
         {"score", "failed", *COMPONENTS}; where the judge raised, failed is True, its cause 1.0, and the rest 0.0.
