@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--batch", type=_whole, metavar="B", help="with --steps, in place of rows and epochs: prompts a step")
     add("--steps", type=_whole, metavar="S")
     add("--val-rows", type=_whole, default=0, metavar="N", help="rows of a validation, one report each")
-    add("--validations", type=_whole, default=1, metavar="T", help="how often (default 1)")
+    add("--validations", type=_whole, metavar="T", help="how often (default 1)")
     add("--distinct", type=_share, default=1.0, metavar="SHARE", help="share of distinct reports (default 1)")
     add("--report-chars", type=_positive, metavar="N", help="mean characters of a report (default: as in --data, else "
         f"{REPORT_CHARS})")  # fmt: skip
@@ -82,8 +82,9 @@ def _parser() -> argparse.ArgumentParser:
 def _plan(args: argparse.Namespace, rows: int | None) -> Plan:
     if (args.steps is None) != (args.batch is None):
         raise ValueError("--steps and --batch belong together; give both.")
-    if args.steps is not None and args.epochs is not None:
-        raise ValueError("--steps and --epochs say the same twice; give one of them.")
+    for name in ("epochs", "prompts"):
+        if args.steps is not None and getattr(args, name) is not None:
+            raise ValueError(f"--steps and --{name} say the same twice; give one of them.")
     if args.steps is not None:
         prompts = args.steps * args.batch
     elif rows is not None:
@@ -91,12 +92,15 @@ def _plan(args: argparse.Namespace, rows: int | None) -> Plan:
     else:
         raise ValueError("how many prompts? give --data or --prompts, or --batch with --steps.")
     rollouts = args.rollouts or (8 if args.task == "facts" else 1)
-    return Plan(prompts, rollouts, args.val_rows * args.validations, args.distinct)
+    return Plan(prompts, rollouts, args.val_rows * (args.validations or 1), args.distinct)
 
 
 def _plan_of_recipe(args: argparse.Namespace, rows: int | None, chars: float | None) -> tuple[Plan, float | None]:
     """The plan of a recipe, and the mean characters of its reports where its files are there."""
-    given = [name for name in ("rollouts", "epochs", "batch", "steps") if getattr(args, name) is not None]
+    if args.task != "facts":
+        raise ValueError(f"--recipe trains with a reward, which --task {args.task} is not; leave one of them out.")
+    names = ("rollouts", "epochs", "batch", "steps", "validations")
+    given = [name for name in names if getattr(args, name) is not None]
     if given:
         raise ValueError(f"--recipe says --{given[0]} itself; leave one of them out.")
     recipe = plan_of_recipe(args.recipe)

@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from radverl.rewards.base import failure_causes
+
 if TYPE_CHECKING:
     from datasets import Dataset
 
@@ -76,8 +78,9 @@ def reward_func(name: str, *, skip_failed: bool = False, **settings: Any) -> Cal
             results = list(pool.map(result_of, range(len(completions))))
         for number, result in enumerate(results):
             if result["failed"] and not skip_failed:
+                causes = ", ".join(failure_causes(result)) or "no cause given"
                 raise RuntimeError(
-                    f"the reward {name} failed at sample {number}; see the log, or pass skip_failed=True."
+                    f"the reward {name} failed at sample {number} ({causes}); see the log, or pass skip_failed=True."
                 )
             out.append(None if result["failed"] else float(result["score"]))
         return out

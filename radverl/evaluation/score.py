@@ -175,7 +175,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     args = parser.parse_args(argv)
     try:
-        settings = dict(_setting(text) for text in args.set) | _judge_settings(args)
+        settings = _with_judge(dict(_setting(text) for text in args.set), args)
         if args.out and Path(output_file(args.out)).resolve() == Path(args.input).resolve():
             raise ValueError(f"--out {args.out} is the input itself: name another file.")
         summary, results = score_rows(read_rows(args.input), args.reward, **settings)
@@ -250,14 +250,18 @@ def _setting(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _judge_settings(args: argparse.Namespace) -> dict[str, Any]:
+def _with_judge(settings: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
+    """The settings with those of the --judge options, which come before the same ones of --set."""
     given = {"url": args.judge_url, "model": args.judge_model, "allow_remote": args.judge_remote_ok}
     judge_settings = {name: value for name, value in given.items() if value}
     if judge_settings and not args.judge:
         raise ValueError("--judge-url, --judge-model and --judge-remote-ok need --judge openai.")
-    return ({"judge": args.judge} if args.judge else {}) | (
-        {"judge_settings": judge_settings} if judge_settings else {}
-    )
+    if args.judge:
+        settings = settings | {"judge": args.judge}
+    known = settings.get("judge_settings") or {}
+    if judge_settings and isinstance(known, dict):  # the judge refuses what is no object
+        settings = settings | {"judge_settings": known | judge_settings}
+    return settings
 
 
 def _print_summary(summary: dict) -> None:

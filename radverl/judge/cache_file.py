@@ -102,9 +102,10 @@ def prune(
     if not dry_run:
         _shrink(connection)
         goal = float(max_bytes or 0)
-        # Pages are never full, so the file is larger than its rows; by how much shows only now.
-        while max_bytes is not None and size(path) > max_bytes and _entries(connection):
-            goal *= max_bytes / size(path)
+        # Pages are never full, so the file is larger than its rows; by how much shows only now. Not by `size`: a reader
+        # may keep the log from being emptied, which is no reason to take out more.
+        while max_bytes is not None and (there := _paged(connection)) > max_bytes and _entries(connection):
+            goal *= max_bytes / there
             count += _delete_oldest(connection, int(goal))
             _shrink(connection)
     return count
@@ -112,6 +113,12 @@ def prune(
 
 def _entries(connection: sqlite3.Connection) -> int:
     return int(connection.execute("SELECT count(*) FROM answers").fetchone()[0])
+
+
+def _paged(connection: sqlite3.Connection) -> int:
+    """Bytes of the file without the log."""
+    pages, page_size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+    return int(pages) * int(page_size)
 
 
 def _delete_oldest(connection: sqlite3.Connection, max_bytes: int) -> int:

@@ -53,9 +53,11 @@ def find_endpoint(
         allow_remote: the opt-in for a server outside the private network.
         environment: instead of os.environ.
     Raises:
-        ValueError: the address is malformed, cannot be resolved, or is remote without the opt-in; the key cannot be
-            sent.
+        ValueError: the address is malformed, cannot be resolved, or is remote without the opt-in; the opt-in is no
+            bool; the key cannot be sent.
     """
+    if not isinstance(allow_remote, bool):  # the word "false" must not let reports out
+        raise ValueError(f"judge: allow_remote is {allow_remote!r:.40}; give true or false.")
     environment = os.environ if environment is None else environment
     address, host, port = _parse(url or environment.get(URL_VARIABLE) or DEFAULT_URL)
     remote = _remote_address(host, port, allow_remote)

@@ -5,6 +5,7 @@ the job ask one actor (`limiter_ray`).
 """
 
 import logging
+import os
 import sys
 import uuid
 from typing import Protocol
@@ -58,6 +59,7 @@ class LocalLimiter:
 
 _Settings = tuple[Limits, Budget, Prices | None]
 _limiters: dict[tuple[str | None, str], tuple[Limiter, _Settings]] = {}
+os.register_at_fork(after_in_child=_limiters.clear)  # slots of the parent's calls would never come back
 
 
 def shared_limiter(url: str, limits: Limits, budget: Budget, prices: Prices | None) -> Limiter | None:

@@ -5,6 +5,7 @@ Every way in which it can go wrong ends as a `JudgeFailure` that says whether an
 
 import asyncio
 import math
+import re
 import ssl
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -14,6 +15,7 @@ from radverl.judge.endpoint import NO_KEY, Endpoint
 from radverl.judge.failure import JudgeFailure
 
 MAX_ANSWER_BYTES = 2_000_000
+_QUOTE = 16  # letters and digits in a row
 # The last is how openai remembers that the body is read by us.
 _HEADERS = {
     "host",
@@ -56,13 +58,13 @@ class Transport:
         create = self._client.chat.completions.with_streaming_response.create
         # In extra_body the client passes the request on as it is; its own walk through it costs a quarter of the call.
         opening = create(model=request["model"], messages=[], extra_body=request, timeout=timeout)
-        return await self._bounded(opening, timeout)
+        return await self._bounded(opening, timeout, sent="\n".join(m["content"] for m in request["messages"]))
 
     async def models(self, timeout: float) -> bytes:
         """The body of the server's list of models; fails as `complete`."""
         return await self._bounded(self._client.models.with_streaming_response.list(timeout=timeout), timeout)
 
-    async def _bounded(self, opening: Any, timeout: float) -> bytes:
+    async def _bounded(self, opening: Any, timeout: float, sent: str = "") -> bytes:
         openai = self._openai
         try:
             # The client's own timeout is per read: a server that drips would never meet it.
@@ -71,7 +73,7 @@ class Transport:
         except (TimeoutError, openai.APITimeoutError):
             raise JudgeFailure("timeout", f"no answer within {timeout:.3g} s", again=True) from None
         except openai.APIStatusError as error:
-            raise self._status_failure(error) from None
+            raise self._status_failure(error, sent) from None
         except openai.APIConnectionError as error:
             unsent = "Connect" in type(error.__cause__).__name__  # ConnectError of httpx or httpx2
             detail = f"no connection to {self._endpoint.url}" + ("" if unsent else ", or it was cut")
@@ -79,7 +81,7 @@ class Transport:
         except openai.OpenAIError as error:
             raise JudgeFailure("bad_json", f"{type(error).__name__} from the client", again=True) from None
 
-    def _status_failure(self, error: Any) -> JudgeFailure:
+    def _status_failure(self, error: Any, sent: str) -> JudgeFailure:
         code: int = error.status_code
         wait = retry_after(error.response.headers.get("retry-after"))
         if code in (401, 403):  # such replies like to quote the key
@@ -87,8 +89,10 @@ class Transport:
         if 300 <= code < 400:
             return JudgeFailure("refused", f"HTTP {code}: a redirect, which is not followed", status=code)
         body = error.body if isinstance(error.body, dict) else {}
-        word, said = body.get("code"), str(body.get("message") or "")[:160]
-        detail = f"HTTP {code}" + (f" ({self._without_key(' '.join(said.split()))})" if said else "")
+        word, said = body.get("code"), self._without_key(" ".join(str(body.get("message") or "").split()))[:160]
+        if _quotes(said, sent):  # the detail goes to logs, which may be kept where the reports may not
+            said = "its message quotes what was sent, so it is not shown"
+        detail = f"HTTP {code}" + (f" ({said})" if said else "")
         if code == 429:
             return JudgeFailure("rate_limit", detail, again=word != "insufficient_quota", wait=wait, status=code)
         if code == 408:
@@ -107,6 +111,12 @@ class Transport:
             del request.headers[name]
         request.headers["authorization"] = f"Bearer {self._endpoint.key}"
         request.headers["user-agent"] = "radverl"
+
+
+def _quotes(said: str, sent: str) -> bool:
+    """Whether a message has a run of characters of what was sent, however blanks and escapes are written."""
+    bare, whole = (re.sub(r"[\W_]+", "", text) for text in (said, sent))
+    return any(bare[start : start + _QUOTE] in whole for start in range(len(bare) - _QUOTE + 1))
 
 
 def retry_after(value: str | None, now: datetime | None = None) -> float | None:

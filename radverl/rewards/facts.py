@@ -146,7 +146,8 @@ def true_labels(ground_truth: str | Mapping[str, Any], extra_info: Mapping[str, 
     text = true_text(truth)
     if not text.strip():
         raise ValueError(
-            f'{row_name(extra_info)}: ground_truth has neither "labels" nor report text; rebuild the data set.'
+            f'{row_name(extra_info)}: ground_truth has neither "labels" nor report text, and this reward needs one of '
+            "them; a row for grounding has boxes instead: take another reward, or leave such rows out."
         )
     return label_report(text)
 

@@ -19,7 +19,7 @@ from verl.experimental.reward_loop.reward_manager import register
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from radverl.rewards import load
-from radverl.rewards.base import failed
+from radverl.rewards.base import failed, failure_causes
 from radverl.verl_plugin.failures.workers import is_restart
 
 logger = logging.getLogger(__name__)
@@ -115,8 +115,14 @@ def check_on_gold(name: str, settings: dict[str, Any]) -> None:
         result = reward.compute_score("radverl check", report, ground_truth, {}, **settings)
     except Exception as error:
         raise ValueError(f"+reward.radverl.reward={name} with {settings}: {error}") from error
-    if result["failed"] or result["score"] < 1 - 1e-6:
+    if result["failed"]:
+        causes = ", ".join(failure_causes(result)) or "no cause given"
+        raise ValueError(
+            f"+reward.radverl.reward={name} with {settings}: the judge gives no answer to the reward's own example "
+            f"({causes}; the warning above says more); check its settings and that it can be reached."
+        )
+    if result["score"] < 1 - 1e-6:
         raise ValueError(
             f"+reward.radverl.reward={name} with {settings} gives {result['score']:.3f} to a perfect report; "
-            "check its settings and that its judge can be reached."
+            "check its settings and its judge."
         )

@@ -54,9 +54,29 @@ def test_modules_that_recipes_name() -> None:
         "data_preprocess.simulated",
         "data_preprocess.table",
         "data_preprocess.chexpert_plus",
+        "data_preprocess.mimic_cxr",
+        "data_preprocess.iu_xray",
+        "data_preprocess.chest_imagenome",
+        "data_preprocess.ms_cxr",
+        "data_preprocess.vindr_cxr",
+        "data_preprocess.padchest_gr",
         "radverl.verl_plugin.cpu.replay_buffer",
     ):
         assert importlib.util.find_spec(name) is not None
+
+
+def test_boxes() -> None:
+    from radverl.boxes import convert, iou
+
+    assert iou([[0, 0, 2, 2]], [[1, 1, 3, 3]]).tolist() == [[pytest.approx(1 / 7)]]
+    assert convert([[0.1, 0.2, 0.5, 1]], "unit", "pixel", 200, 100).tolist() == [pytest.approx([20, 20, 100, 100])]
+
+
+def test_rewards_in_trl() -> None:
+    from radverl.trl import reward_func
+
+    truth = json.dumps({"labels": {"Pleural Effusion": 1}})
+    assert reward_func("facts")(completions=["Left effusion."], ground_truth=[truth]) == [1.0]
 
 
 def test_orapo_mathematics() -> None:

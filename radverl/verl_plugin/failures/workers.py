@@ -9,6 +9,7 @@ from functools import wraps
 from types import ModuleType
 from typing import Any
 
+from radverl.rewards import load
 from radverl.verl_plugin.failures.flags import CAUSE_PREFIX, FAILED, WORKER
 from radverl.verl_plugin.failures.hooks import has_radverl_manager
 
@@ -52,7 +53,10 @@ def install_failed_samples(agent_loop: ModuleType) -> None:
                 "a reward worker died and did not come back in time; the sample counts as failed"
             )
             outputs[-1].reward_score = 0.0
-            info = {"score": 0.0, FAILED: 1.0, f"{CAUSE_PREFIX}{WORKER}": 1.0}
+            flags = {"score": 0.0, FAILED: 1.0, f"{CAUSE_PREFIX}{WORKER}": 1.0}
+            # With the reward's own keys: DAPO ends a run where the one that it filters by is missing.
+            name = (self.config.reward.get("radverl") or {}).get("reward")
+            info = dict.fromkeys(load(name).COMPONENTS if name else (), 0.0) | flags
             outputs[-1].extra_fields["reward_extra_info"] = info
 
     worker._compute_score = compute_score_or_fail
