@@ -45,10 +45,15 @@ def plan_of_recipe(script: str, overrides: tuple[str, ...] = ()) -> RecipePlan:
     """
     if not Path(script).is_file() or not script.endswith(".sh"):  # it will be run
         raise ValueError(f"{script} is no script; name one of recipes/*.sh.")
-    done = subprocess.run(
-        ["bash", script, *overrides], env=os.environ | {"DRY_RUN": "1"}, capture_output=True, text=True, check=False,
-        timeout=60 * MINUTES,
-    )  # fmt: skip
+    try:
+        done = subprocess.run(
+            ["bash", script, *overrides], env=os.environ | {"DRY_RUN": "1"}, capture_output=True, text=True,
+            check=False, timeout=60 * MINUTES,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise ValueError(
+            f"{script}: its dry run takes longer than {MINUTES} minutes; pass --data or --prompts."
+        ) from None
     try:
         return read_plan(done.stdout)
     except (ValueError, KeyError, TypeError) as error:

@@ -11,7 +11,7 @@ import pytest
 
 from radverl.cli import main
 from radverl.judge.cache import AnswerCache
-from radverl.judge.cache_file import open_file, size, statistics
+from radverl.judge.cache_file import open_file, prune, size, statistics
 
 DAY = 86400
 
@@ -95,6 +95,20 @@ def test_the_oldest_go_until_the_file_is_small_enough(tmp_path):
     assert kept == list(range(len(kept)))  # the newest
     assert main(["cache", "prune", "--cache", str(file), "--max-bytes", "1G"]) == 0
     assert left(file) == kept
+
+
+def test_no_more_is_taken_out_while_somebody_reads(tmp_path):
+    """SQLite cannot empty its log then, so file and log together stay large."""
+    file = tmp_path / "c.sqlite"
+    fill(file, [(i, "m", "p.v1") for i in range(300)], text="x" * 2000)
+    limit = size(file) // 3
+    with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        assert reader.execute("SELECT count(*) FROM answers").fetchone() == (300,)
+        with open_file(file, write=True) as connection:
+            connection.execute("PRAGMA busy_timeout = 0")
+            prune(connection, file, max_bytes=limit)
+    assert 60 < len(left(file)) < 110
 
 
 def test_a_run_goes_on_while_its_cache_is_pruned(path):

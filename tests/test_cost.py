@@ -109,6 +109,7 @@ def test_the_table_and_the_budget(tmp_path, capsys):
         ([], "how many prompts"),
         (["--steps", "3"], "belong together"),
         (["--steps", "3", "--batch", "2", "--epochs", "1"], "say the same twice"),
+        (["--steps", "3", "--batch", "2", "--prompts", "9"], "say the same twice"),
         (["--prompts", "0"], "whole number"),
         (["--prompts", "2.5"], "whole number"),
         (["--prompts", "nan"], "whole number"),
@@ -179,6 +180,8 @@ def test_a_recipe_of_ours(capsys):
         (["--recipe", "README.md"], "README.md is no script"),
         (["--recipe", "recipes/cpu_env.sh"], "its dry run prints no config"),
         (["--recipe", "recipes/orapo_qwen25vl3b.sh", "--rollouts", "4"], "--recipe says --rollouts itself"),
+        (["--recipe", "recipes/orapo_qwen25vl3b.sh", "--validations", "4"], "--recipe says --validations itself"),
+        (["--recipe", "recipes/orapo_qwen25vl3b.sh", "--task", "priors"], "--task priors is not"),
     ],
 )
 def test_a_recipe_that_is_none(capsys, options, message):

@@ -420,6 +420,27 @@ def test_emoji_and_control_characters():
     assert all(c.isprintable() for c in sent)
 
 
+def test_the_check_before_a_run_names_the_cause():
+    pytest.importorskip("verl")
+    from radverl.verl_plugin.reward_manager import check_on_gold
+
+    with serve(lambda _: error(401)) as server:
+        settings = {"judge": "openai", "judge_settings": settings_of(server)}
+        with pytest.raises(ValueError, match=r"gives no answer to the reward's own example \(auth; "):
+            check_on_gold("facts", settings)
+
+
+def test_options_and_set_of_score_are_taken_together(tmp_path, capsys):
+    file, cache = tmp_path / "x.jsonl", tmp_path / "c.sqlite"
+    file.write_text(json.dumps({"prediction": REPORT, "labels": {"Pleural Effusion": 1}}) + "\n", encoding="utf-8")
+    with serve(GOOD) as server:
+        options = ["--judge", "openai", "--judge-url", server.url, "--judge-model", MODEL]
+        more = json.dumps({"cache": str(cache), "url": "http://8.8.8.8/v1"})
+        assert score_cli.main(["facts", "--input", str(file), *options, "--set", f"judge_settings={more}"]) == 0
+    assert "over 1 of 1 rows" in capsys.readouterr().out
+    assert cache.is_file()
+
+
 def test_settings_of_a_verl_config():
     OmegaConf = pytest.importorskip("omegaconf").OmegaConf
     with serve(GOOD) as server:

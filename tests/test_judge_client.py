@@ -616,3 +616,31 @@ def test_a_failure_passes_between_processes():
 def test_settings_that_cannot_be(wrong):
     with pytest.raises(ValueError, match="judge:"):
         client_of("http://127.0.0.1:9/v1", **wrong)
+
+
+@pytest.mark.parametrize("word", ["false", "true", 1, None])
+def test_the_opt_in_is_no_word(word):
+    with pytest.raises(ValueError, match=r"allow_remote is .*; give true or false"):
+        find_endpoint("http://8.8.8.8/v1", allow_remote=word)
+
+
+def test_a_message_that_quotes_what_was_sent_is_not_passed_on():
+    told = ("context length exceeded", "input: {messages}")
+
+    def refuse(request):
+        return error(422, told[1].format(messages=request.user[-300:]) if "Doe" in request.user else told[0])
+
+    with serve(refuse) as server:
+        long, quoted = ask(client_of(server.url, tries=1), DATA, {"report": "Ms. Doe has a small left effusion."})
+    assert "Doe" not in quoted.detail
+    assert "effusion" not in quoted.detail
+    assert "quotes what was sent" in quoted.detail
+    assert told[0] in long.detail
+
+
+def test_a_key_is_not_shown_in_part_where_a_message_is_cut(monkeypatch):
+    monkeypatch.setenv("RADVERL_JUDGE_API_KEY", KEY)
+    with serve(lambda _: error(500, "x" * 150 + " " + KEY)) as server:
+        detail = failure_of(server.url, tries=1).detail
+    assert "xxx" in detail
+    assert KEY[:5] not in detail

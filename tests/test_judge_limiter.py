@@ -472,3 +472,13 @@ def test_a_killed_ray_worker_holds_its_slot_for_a_while_only(ray):
     with pytest.raises(ray.exceptions.RayError):
         ray.get(holding)
     await_calls(ray, alive, 2)
+
+
+def test_a_forked_process_does_not_wait_for_its_parent_s_slots():
+    limiter = shared_limiter("http://fork/v1", Limits(concurrent=1), Budget(), None)
+    asyncio.run(limiter.acquire(Usage(1)))
+    child = os.fork()
+    if child == 0:
+        own = shared_limiter("http://fork/v1", Limits(concurrent=1), Budget(), None)
+        os._exit(0 if own.ledger.spending()["under_way"] == 0 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -274,3 +274,8 @@ def test_json_that_python_cannot_hold_names_its_row(truth_text):
         compute_score("x", "No effusion.", truth_text, {"prompt_id": "t/1"})
     with pytest.raises(ValueError, match=r"row \?"):
         compute_score("x", "No effusion.", truth_text, ["not a dict"])
+
+
+def test_a_row_for_grounding_is_told_what_this_reward_needs():
+    with pytest.raises(ValueError, match=r"row t/1: .*this reward needs one of them; a row for grounding has boxes"):
+        compute_score("t", "x", '{"phrase": "effusion", "boxes": [[0, 0, 1, 1]]}', {"prompt_id": "t/1"})

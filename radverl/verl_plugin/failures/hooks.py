@@ -12,6 +12,7 @@ from functools import wraps
 from types import ModuleType
 from typing import Any
 
+from radverl.judge.limiter import budget_reached
 from radverl.verl_plugin.failures.advantages import estimate_on_usable, is_grouped
 from radverl.verl_plugin.failures.flags import CAUSE_PREFIX, FAILED, RowFlags, Tally, is_padding, row_flags
 from radverl.verl_plugin.failures.stop import FailureWindow, StopRule, TooManyFailures, stop_rule_from
@@ -164,6 +165,8 @@ def _stop_if_due(failures: FailureAccount, trainer: Any = None, metrics: Mapping
     sentence = failures.window.verdict(failures.evicted)
     if sentence is None:
         return
+    if (why := budget_reached()) is not None:
+        sentence += f" {why[0].upper()}{why[1:]}."
     if trainer is not None:
         known = {name: value for name, value in (metrics or {}).items() if isinstance(value, int | float)}
         trainer.logger.log(data=known, step=trainer.global_steps)  # of the step that is not trained on
