@@ -15,7 +15,8 @@ On disk:
   REPORTS     files/p10/p10000032/s50414267.txt, which is mimic-cxr-reports.zip of MIMIC-CXR, unpacked (traces only)
 A trace is one row a study, on its frontal film, PA before AP. A region that no phrase is about is not called normal: it
 is left out, or has an empty finding (--regions all). Boxes are cut to the image, those without area are dropped;
-"dropped_boxes" of the ground truth counts them. Without the metadata table sizes are those of the image files, which
+"dropped_boxes" of the ground truth counts them. A smaller copy of the images will do, one of another shape (cropped,
+padded) is refused. Without the metadata table sizes are those of the image files, which
 then must be the originals.
 Splits: those of Chest ImaGenome, which are not those of MIMIC-CXR: to train on both, pass --splits-of mimic. Its gold
 patients and images_to_avoid.csv are in no split, and must be in no training split of MIMIC-CXR or MS-CXR either: see

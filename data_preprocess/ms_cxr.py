@@ -32,10 +32,10 @@ from pathlib import Path
 from data_preprocess.core import options, pipeline
 from data_preprocess.core.candidates import Candidate, Content, DataSet, Intake
 from data_preprocess.core.content import grounding_content
-from data_preprocess.core.image_files import DECODE_ERRORS, FORMATS
+from data_preprocess.core.image_files import refuse_other_shape
 from data_preprocess.core.reports import words
 from data_preprocess.core.skiplog import SkipRow
-from data_preprocess.core.splits import hash_split, split_name
+from data_preprocess.core.splits import SPLITS, hash_split, split_name
 from data_preprocess.core.tabular import MalformedRow, TableError, cell, open_table, require_columns
 from data_preprocess.releases import mscxr_boxes
 from data_preprocess.releases.mscxr_boxes import Phrase, Place
@@ -45,7 +45,6 @@ from radverl.text import remove_prior_references
 
 TEST_FRACTION = 0.15  # of version 1.0.0: about the part that is test in RadVLM-GRPO, 189 of 1,160 (arXiv 2512.10691)
 ENDINGS = (".jpg", ".png", ".jpeg", ".dcm")
-SHAPE_TOLERANCE = 0.01  # of the ratio of the sides: rounding of a copy of 100 pixels (ours)
 Box = tuple[float, float, float, float]
 
 
@@ -122,24 +121,6 @@ def content(candidate: Candidate, args: argparse.Namespace) -> Content:
     return made
 
 
-def refuse_other_shape(path: str, width: int, height: int) -> None:
-    """See that an image has the shape of the one its boxes were drawn on; what cannot be opened is not judged here.
-
-    Raises:
-        SkipRow: its sides have another ratio.
-    """
-    from PIL import Image
-
-    try:
-        with Image.open(path, formats=FORMATS) as image:
-            there = image.size
-    except (*DECODE_ERRORS, Image.DecompressionBombError):
-        return
-    if abs(there[0] * height / (there[1] * width) - 1) > SHAPE_TOLERANCE:
-        message = f"{path}: is {there[0]} x {there[1]}, the table says {width} x {height}; cropped, padded or squeezed?"
-        raise SkipRow(message, "image shape differs")
-
-
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of this data set alone."""
     add = parser.add_argument
@@ -191,13 +172,21 @@ def _known(word: str) -> str:
 
 def _read_split_file(path: str) -> dict[str, str]:
     columns, rows = open_table(path)
-    require_columns(path, columns, {"--split-file": "dicom_id", "--split-file ": "split"})
+    for column in ("dicom_id", "split"):
+        require_columns(path, columns, {"--split-file": column})
     out: dict[str, str] = {}
     for row in rows:
         if isinstance(row, MalformedRow):
             raise TableError(f"--split-file {path}: a row cannot be read ({row.detail}); restore the file.")
-        out[cell(row, "dicom_id")] = sys.intern(cell(row, "split"))
+        dicom_id, word = cell(row, "dicom_id"), sys.intern(cell(row, "split"))
+        out[dicom_id] = max(word, out.get(dicom_id, word), key=_from_training)
     return out
+
+
+def _from_training(word: str) -> tuple[int, str]:
+    """The larger, the further from training: of two rows of one image, whichever is read first."""
+    split = split_name(word)
+    return SPLITS.index(split) if split else len(SPLITS), word
 
 
 def _candidate(

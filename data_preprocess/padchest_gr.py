@@ -57,13 +57,12 @@ def main(argv: list[str] | None = None) -> int:
 
 def check(args: argparse.Namespace) -> None:
     """See that the options fit.
+
     Raises:
         ValueError: they do not.
     """
     if args.language != "en" and args.priors != "keep":
         raise ValueError(f"--priors {args.priors} reads English; pass --priors keep with --language {args.language}.")
-    if args.task == "phrase" and args.priors == "llm":
-        raise ValueError("--priors llm rewrites reports; pass --priors drop or keep with --task phrase.")
     if args.target != "findings":
         raise ValueError(f"--target {args.target}: the reports of PadChest-GR have findings only; leave it out.")
     if not args.root and not (args.json and args.image_root):

@@ -25,7 +25,7 @@ from data_preprocess.core.candidates import Candidate, Content, DataSet, Intake
 from data_preprocess.core.content import report_content
 from data_preprocess.core.reports import findings_and_impression, refuse_empty
 from data_preprocess.core.skiplog import SkipRow
-from data_preprocess.core.splits import hash_split, split_name
+from data_preprocess.core.splits import SPLITS, hash_split, split_name
 from data_preprocess.core.tabular import MalformedRow, TableError, cell, open_table, plain_text, require_columns
 
 
@@ -47,22 +47,23 @@ def read(args: argparse.Namespace, intake: Intake) -> list[Candidate]:
         raise TableError(f"{root}: no such folder; pass the folder of the images with --image-root.")
     if not args.subject_column:
         print("no --subject-column: the split is by image path, so a patient with two films may be in two splits.")
-    seen: set[str] = set()
-    out = []
+    made: dict[str, Candidate] = {}
     for number, row in enumerate(rows, 1):
         split = None
         try:
             if isinstance(row, MalformedRow):
                 raise SkipRow(row.detail, "malformed row")
             split = _split(row, args)
+            if args.split_column and (subject := cell(row, args.subject_column)):
+                intake.hold_out(subject, split)  # also where the row cannot be used
             candidate = _candidate(row, number, split, args, root)
-            if candidate.row_id in seen:
+            first = made.setdefault(candidate.row_id, candidate)
+            if first is not candidate:
+                first.split = max(first.split, split, key=SPLITS.index)  # whichever row is read first
                 raise SkipRow("same subject, images and report as an earlier row", "duplicate row")
-            seen.add(candidate.row_id)
-            out.append(candidate)
         except SkipRow as error:
             intake.add(number, error.reason, str(error), split)
-    return out
+    return list(made.values())
 
 
 def content(drawn: Candidate, args: argparse.Namespace) -> Content:
@@ -126,7 +127,7 @@ def _split(row: dict[str, Any], args: argparse.Namespace) -> str:
     if args.subject_column and not subject:
         raise SkipRow(f"{args.subject_column} is empty, so a patient could land in two splits", "no subject")
     subject = subject or ";".join(_image_cells(row, args.image_column, None)[:1])
-    return hash_split(subject, val_fraction=args.val_fraction, test_fraction=args.test_fraction, seed=args.seed)
+    return hash_split(subject, val_fraction=args.val_fraction, test_fraction=args.test_fraction)
 
 
 def _image_cells(row: dict[str, Any], column: str, root: Path | None) -> list[str]:

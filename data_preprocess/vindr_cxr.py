@@ -42,7 +42,7 @@ from data_preprocess.core.skiplog import SkipRow
 from data_preprocess.core.splits import hash_split
 from data_preprocess.core.tabular import TableError
 from data_preprocess.releases import vindr_tables
-from data_preprocess.releases.vindr_images import Size, header_size, image_files, outside, read_sizes
+from data_preprocess.releases.vindr_images import Size, image_files, outside, read_sizes, size_and_kind
 from data_preprocess.releases.vindr_tables import CHEXPERT, Box, Film, Mark
 from radverl.boxes import clamp, convert
 from radverl.boxes.fusion import FUSIONS, IOU_THRESHOLD, fuse
@@ -128,7 +128,7 @@ def original_size(path: str, stated: Sequence[int] | None) -> Size:
     """
     if stated is not None and not path.lower().endswith(DICOM_SUFFIXES):
         return stated[0], stated[1]
-    return header_size(path)[0]
+    return size_and_kind(path)[0]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -228,7 +228,7 @@ def _refuse_small_copies(candidates: Sequence[Candidate]) -> None:
     looked, small = 0, list[str]()
     for path in list(boxes)[:: max(1, len(boxes) // LOOKED_AT)]:
         try:
-            size, dicom = header_size(path)
+            size, dicom = size_and_kind(path)
         except SkipRow:  # listed later
             continue
         looked += 1

@@ -660,3 +660,14 @@ def test_a_model_rewrites_no_boxes(release: Release, capsys: pytest.CaptureFixtu
     release.write()
     assert release.run("--task", "anatomy", "--priors", "llm", "--judge-url", "http://127.0.0.1:9/v1")[0] == 2
     assert "pass --priors drop or keep with --task anatomy" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("task", ["trace", "anatomy"])
+def test_boxes_hold_for_a_smaller_copy_but_not_for_another_shape(release: Release, task: str) -> None:
+    release.add(1, size=(SIZE[0] // 2, SIZE[1] // 2))
+    release.add(2, subject=10000002, study=50000002, size=(224, 224))
+    release.write()
+    status, out = release.run("--task", task)
+    assert status == 0
+    assert len(truths(out)) == 1
+    assert list(skips(out).values()) == ["image shape differs"]

@@ -170,12 +170,15 @@ def test_pixel_boxes_are_held_against_the_image(make: Callable[..., Row], write:
         (Image.new("L", (56, 56), 255), "y.png", "image blank", "warning"),
         (picture(size=(3000, 10)), "y.png", "image shape", "error"),
         (picture(size=(60, 56)), "y.png", "image size", "warning"),
+        (picture(), "turned.png", "image turned", "warning"),
     ],
 )
 def test_images_are_opened_as_verl_opens_them(
     tmp_path: Path, make: Callable[..., Row], write: Write, image: Image.Image, name: str, kind: str, severity: str
 ) -> None:
-    image.save(tmp_path / name)
+    exif = Image.Exif()
+    exif[0x0112] = 6 if name == "turned.png" else 1
+    image.save(tmp_path / name, exif=exif)
     row = make(1, images=[str(tmp_path / name)], width=56, height=56)
     if kind == "image shape":
         row = at(at(row, "extra_info", "width", value=3000), "extra_info", "height", value=10)

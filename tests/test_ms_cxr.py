@@ -137,6 +137,32 @@ def test_the_splits_of_mimic_instead_of_its_own(tmp_path: Path, images: Path) ->
     assert skips(tmp_path / "out") == {f"{EIGHT}/edema/e780a62d": "no split"}
 
 
+@pytest.mark.parametrize("words", [("train", "test"), ("test", "train"), ("validate", "test")])
+def test_of_two_splits_of_an_image_the_one_further_from_training_counts(
+    tmp_path: Path, images: Path, words: tuple[str, str]
+) -> None:
+    official = tmp_path / "split.csv"
+    official.write_text("dicom_id,split\n" + "".join(f"{ONE},{word}\n" for word in words))
+    common = ["--csv", str(CSV_11), "--image-root", str(images), "--split-file", str(official)]
+    assert main([*common, "--out", str(tmp_path / "out")]) == 0
+    assert len(truths(tmp_path / "out", "test")) == 2
+
+
+@pytest.mark.parametrize("orientation", [3, 6])
+def test_boxes_of_an_image_that_exif_turns_are_refused(tmp_path: Path, orientation: int) -> None:
+    """Nobody says whether they were drawn on it as it is stored or as a viewer shows it."""
+    options = made_up(tmp_path, {}, {"dicom_id": "d2", "path": "files/p10/p10000001/s50000001/d2.jpg"})
+    path = tmp_path / "jpg/files/p10/p10000001/s50000001/d1.jpg"
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.open(path).save(path, exif=exif)
+    assert main(options) == 0
+    assert [name.split("/")[1] for name in truths(tmp_path / "out", "train")] == ["d2"]
+    assert list(skips(tmp_path / "out").values()) == ["image turned"]
+    assert main([*options, "--check-images", "exists"]) == 0  # as it is stored: then nobody turns it
+    assert len(truths(tmp_path / "out", "train")) == 2
+
+
 def test_a_patient_of_test_stays_out_of_train_even_where_the_test_row_is_damaged(tmp_path: Path) -> None:
     path = "files/p10/p10000002/s50000002/d2.jpg"
     damaged = {"label_text": "other", "split": "test", "w": "wide"}

@@ -157,6 +157,16 @@ def started(table: Path, *options: str) -> subprocess.Popen[str]:
     return run
 
 
+def test_a_finished_row_whose_converted_image_is_gone_is_made_again(table: Path) -> None:
+    Image.fromarray(np.arange(480, dtype=np.uint16).reshape(20, 24) * 99).save(table.with_name("film.png"))
+    assert script(table, env={"KILL_AT": "r0550"}).returncode == -signal.SIGKILL
+    (made,) = (table.parent / "out" / "images").iterdir()
+    made.unlink()
+    assert script(table).returncode == 0
+    assert made.is_file()
+    assert len(reports(table.parent / "out" / "train.parquet")) == ROWS
+
+
 def test_interrupted_by_ctrl_c_it_says_one_line(table: Path) -> None:
     lines = [f"r{n:04d} p{n} train Stable effusion {n}." for n in range(3000)]
     write(table, lines)

@@ -116,6 +116,8 @@ def test_no_skip_bad_stops_at_the_row(root: Path, capsys: pytest.CaptureFixture[
     assert status == 1
     assert "row 2: image missing" in capsys.readouterr().err
     assert not list(out.glob("*.parquet"))
+    assert run(root, table, "--no-skip-bad")[0] == 1  # the journal knows the row, and that is no way past it
+    assert not list(out.glob("*.parquet"))
 
 
 def test_nothing_usable_fails_and_removes_what_an_earlier_run_left(
@@ -175,6 +177,9 @@ def test_embedded_images_need_no_folder(root: Path) -> None:
     assert converted["images"][0]["bytes"].startswith(b"\x89PNG")
     assert not list((out / "images").iterdir())
     assert not list(out.glob(".images*"))
+    before = (out / "train.parquet").read_bytes()
+    assert run(root, table, *only_train("--embed-images"))[0] == 0  # in the same process
+    assert (out / "train.parquet").read_bytes() == before
 
 
 def test_two_runs_write_the_same_bytes(root: Path) -> None:
@@ -184,6 +189,30 @@ def test_two_runs_write_the_same_bytes(root: Path) -> None:
         _, out = run(root, table)
         contents.append({p.relative_to(out): p.read_bytes() for p in sorted(out.rglob("*")) if p.is_file()})
     assert contents[0] == contents[1]
+
+
+def test_splits_do_not_depend_on_the_seed(root: Path) -> None:
+    rows = [["a.png", f"FINDINGS: Effusion of {n} cm.", f"p{n}"] for n in range(30)]
+    table = write_csv(root.parent / "t.csv", rows, ("image", "report", "patient"))
+    said = []
+    for seed in ("0", "1"):
+        _, out = run(root, table, "--subject-column", "patient", "--seed", seed)
+        said.append((out / "subjects.json").read_bytes())
+    assert said[0] == said[1]
+
+
+def test_a_patient_of_test_stays_out_of_train_whatever_row_says_so(root: Path) -> None:
+    header = ("image", "report", "patient", "split")
+    rows = [["a.png", CLEAR, "p1", "train"], ["a.png", CLEAR, "p1", "test"], ["b.jpg", LARGE, "p2", "train"]]
+    rows.append(["white.png", "nan", "p2", "test"])  # no report
+    for order in (rows, rows[::-1]):
+        table = write_csv(root.parent / "t.csv", order, header)
+        status, out = run(root, table, "--subject-column", "patient", "--split-column", "split")
+        assert status == 0
+        assert not (out / "train.parquet").exists()
+        (row,) = read_rows(out / "test.parquet")
+        assert row["extra_info"]["subject_id"] == "p1"
+        assert json.loads((out / "subjects.json").read_text())["splits"]["test"] == ["p1", "p2"]
 
 
 def test_a_patient_stays_in_one_split_whatever_else_is_in_the_table(root: Path) -> None:
@@ -330,7 +359,8 @@ def test_splits_have_about_their_share_and_known_names() -> None:
         counts[hash_split(f"p{number}", val_fraction=0.1, test_fraction=0.2)] += 1
     assert abs(counts["val"] - 400) < 60
     assert abs(counts["test"] - 800) < 80
-    assert hash_split("p1", seed=1) == hash_split("p1", seed=1)
+    # Known values: a split that moved would put somebody's test patients into training.
+    assert [hash_split(f"p{number}") for number in (1, 2, 10, 30)] == ["train", "val", "test", "val"]
     assert [split_name(n) for n in ("Training", "validate", " TEST", "", "all")] == ["train", "val", "test", None, None]
 
 

@@ -4,6 +4,7 @@ import errno
 import os
 import stat
 import struct
+import warnings
 import zlib
 from pathlib import Path
 
@@ -13,6 +14,7 @@ FORMATS = ("PNG", "JPEG", "JPEG2000", "TIFF", "BMP", "GIF", "WEBP", "PPM")
 MAX_PIXELS = 89_478_485  # Pillow's own limit for decompression bombs; the largest radiographs have about 20 million
 MAX_BYTES = 1 << 30  # of a file; that many pixels of 16 bits take 180 million (ours)
 MAX_RATIO = 200  # of the sides; qwen_vl_utils.smart_resize refuses more
+SHAPE_TOLERANCE = 0.01  # of the ratio of the sides: rounding of a copy of 100 pixels (ours)
 MIN_SIDE = 8  # below this a file is a placeholder, not a radiograph (ours)
 # What Pillow and its plugins raise on a damaged file.
 DECODE_ERRORS = (
@@ -71,6 +73,45 @@ def read_head(path: str | os.PathLike[str]) -> bytes:
         raise unreadable(name, error) from error
     refuse_impostor(head, name)
     return head
+
+
+def header_size(path: str | os.PathLike[str]) -> tuple[int, int]:
+    """Width and height of an image file, no DICOM, by its header and as it is stored; no pixel is read.
+
+    Raises:
+        ImageError: missing, or no image.
+        OSError: the machine's fault.
+    """
+    from PIL import Image
+
+    name = os.fspath(path)
+    read_head(path)
+    try:
+        with open(path, "rb") as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # DecompressionBombWarning
+            with Image.open(file, formats=FORMATS) as image:
+                return image.size
+    except Image.UnidentifiedImageError as error:
+        raise ImageError(f"{name}: is not an image in one of {', '.join(FORMATS)}.", "not an image") from error
+    except Image.DecompressionBombError as error:
+        raise ImageError(f"{name}: {error}.", "image too large") from error
+    except DECODE_ERRORS as error:
+        raise unreadable(name, error) from error
+
+
+def refuse_other_shape(path: str | os.PathLike[str], width: int, height: int) -> None:
+    """See that an image has the shape of the one its boxes were drawn on; what cannot be opened is not judged here.
+
+    Raises:
+        SkipRow: its sides have another ratio.
+    """
+    try:
+        there = header_size(path)
+    except ImageError:
+        return
+    if abs(there[0] * height / (there[1] * width) - 1) > SHAPE_TOLERANCE:
+        message = f"{path}: is {there[0]} x {there[1]}, the table says {width} x {height}; cropped, padded or squeezed?"
+        raise SkipRow(message, "image shape differs")
 
 
 def refuse_impostor(head: bytes, name: str) -> None:

@@ -36,7 +36,7 @@ from data_preprocess.core.skiplog import write_bytes
 
 __all__ = [
     "DECODE_ERRORS", "FORMATS", "MAX_PIXELS", "MIN_RANGE", "MIN_SIDE", "ImageError", "is_blank", "is_plain",
-    "load_image", "open_stored", "png_bytes", "read_picture", "save_png", "shrink", "to_eight_bit",
+    "is_turned", "load_image", "open_stored", "png_bytes", "read_picture", "save_png", "shrink", "to_eight_bit",
 ]  # fmt: skip
 
 EXIF_ORIENTATION, TIFF_PHOTOMETRIC = 0x0112, 0x0106
@@ -54,19 +54,19 @@ def load_image(path: str | os.PathLike[str]) -> Image.Image:
     return read_picture(path)[0]
 
 
-def read_picture(path: str | os.PathLike[str]) -> tuple[Image.Image, bool]:
-    """The picture of `load_image`, and whether the file itself is `is_plain`; decodes once."""
+def read_picture(path: str | os.PathLike[str]) -> tuple[Image.Image, bool, bool]:
+    """The picture of `load_image`, whether the file itself `is_plain`, and whether it `is_turned`; decodes once."""
     head = read_head(path)
     name, file = os.fspath(path), Path(path)
     if is_dicom(head, file.suffix):
         from data_preprocess.core.dicom import read_dicom
 
-        picture, plain = to_eight_bit(Image.fromarray(read_dicom(file)), name), False
+        picture, plain, turned = to_eight_bit(Image.fromarray(read_dicom(file)), name), False, False
     else:
         stored = open_stored(file)
-        picture, plain = to_eight_bit(stored, name), is_plain(stored)
+        picture, plain, turned = to_eight_bit(stored, name), is_plain(stored), is_turned(stored)
     refuse_blank(picture, name)
-    return picture, plain
+    return picture, plain, turned
 
 
 def open_stored(source: str | os.PathLike[str] | bytes, name: str | None = None) -> Image.Image:
@@ -107,8 +107,8 @@ def open_stored(source: str | os.PathLike[str] | bytes, name: str | None = None)
 
 def to_eight_bit(image: Image.Image, name: str = "image") -> Image.Image:
     """Turn a decoded Pillow image of any mode upright and into 8-bit "L" or "RGB"; alpha lies on black."""
-    with contextlib.suppress(*DAMAGED_EXIF):  # a damaged EXIF block says nothing about the pixels
-        if image.getexif().get(EXIF_ORIENTATION, 1) != 1:
+    if is_turned(image):
+        with contextlib.suppress(*DAMAGED_EXIF):
             image = ImageOps.exif_transpose(image)
     if image.mode in ("I", "F") or image.mode.startswith("I;16"):
         # Pillow inverts only 8-bit TIFF files whose 0 is white.
@@ -164,4 +164,11 @@ def is_plain(image: Image.Image) -> bool:
     with contextlib.suppress(*DAMAGED_EXIF):
         plain = image.format in ("PNG", "JPEG") and image.mode in ("L", "RGB") and "transparency" not in image.info
         return plain and image.getexif().get(EXIF_ORIENTATION, 1) == 1
+    return False
+
+
+def is_turned(image: Image.Image) -> bool:
+    """Whether EXIF data say that a stored picture lies turned or mirrored."""
+    with contextlib.suppress(*DAMAGED_EXIF):  # a damaged block says nothing about the pixels
+        return bool(image.getexif().get(EXIF_ORIENTATION, 1) in range(2, 9))
     return False

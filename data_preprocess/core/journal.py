@@ -132,11 +132,16 @@ class Journal:
             try:
                 found: dict[str, Any] = json.loads(line) if line.endswith(b"\n") else {}
                 self._note(found["id"], place, SkipRow(*found["skip"]) if "skip" in found else None)
-                self.keys[found["id"]] = found["key"]
+                self.keys[found["id"]] = found["key"] if self._images_are_there(found.get("row")) else ""
             except (ValueError, KeyError, TypeError, RecursionError):  # the end of a killed run
                 self._file.truncate(place)
                 return
             place += len(line)
+
+    def _images_are_there(self, row: dict[str, Any] | None) -> bool:
+        """Whether those that were converted into OUT are; originals are a part of the key."""
+        made = os.path.abspath(self.folder.parent) + os.sep
+        return all(os.path.isfile(path) for path in (row or {}).get("images", ()) if path.startswith(made))
 
 
 class FinishedRows:

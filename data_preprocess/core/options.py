@@ -54,7 +54,7 @@ def parser_of(dataset: DataSet) -> argparse.ArgumentParser:
     add(
         "--check-images", choices=CHECKS, default="decode",
         help="decode (default): open every image and convert what is no plain 8-bit PNG or JPEG;\n"
-        "exists: only see that the file is there; no: believe the table",
+        "exists: only see that the file is there; no: believe the table, and read the header where it states no size",
     )  # fmt: skip
     add(
         "--held-out",

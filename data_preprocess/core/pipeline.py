@@ -8,11 +8,10 @@ bad is replaced by another (`balance.fill`).
 import argparse
 import contextlib
 import functools
-import itertools
 import json
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from data_preprocess.core import content, guard, options
 from data_preprocess.core.balance import Carried, balanced, carried, drawing_order, fill, histogram
 from data_preprocess.core.balance_card import add_to_card, balance_card, balance_lines
 from data_preprocess.core.candidates import REPORT_TASKS, Candidate, DataSet, Intake, data_source
-from data_preprocess.core.images import ImageError
 from data_preprocess.core.journal import Entry, Journal, row_key
 from data_preprocess.core.llm_priors import open_client, rewritten
 from data_preprocess.core.outputs import output_folder
@@ -29,7 +27,7 @@ from data_preprocess.core.skiplog import SkipLog, SkipRow
 from data_preprocess.core.split_files import refuse_others_files, remove_files, write_split
 from data_preprocess.core.splits import SPLITS
 from data_preprocess.core.subject_lists import known_subjects, write_record
-from data_preprocess.core.work import labels_of, make_entry
+from data_preprocess.core.work import forget_images, labels_of, make_entry, refuse_absent_images
 from radverl import __version__
 from radverl.judge.failure import JudgeFailure
 
@@ -38,20 +36,10 @@ UNWANTED = content.UNWANTED | {
 }  # fmt: skip
 # Options that say which rows, or how; the others decide what a row is.
 NOT_OF_ROWS = {
-    "out",
-    "split",
-    "balance",
-    "limit",
-    "seed",
-    "workers",
-    "held_out",
-    "on_leak",
-    "contact_sheet",
-    "skip_bad",
-}
+    "out", "split", "balance", "limit", "seed", "workers", "held_out", "on_leak", "contact_sheet", "skip_bad",
+}  # fmt: skip
 NOT_IN_CARD = {"out", "split", "workers", "contact_sheet", "skip_bad", "held_out", "judge_url", "prompt_file"}
 ROWS_AT_ONCE = 256  # of the journal
-LOOKED_FOR = 1000  # images whose files are looked for before the work starts
 
 
 def run(dataset: DataSet, argv: list[str] | None = None) -> int:
@@ -106,23 +94,6 @@ def _prepare(dataset: DataSet, args: argparse.Namespace, stack: contextlib.ExitS
     return _Run(dataset, args, intake, journal, client), candidates
 
 
-def refuse_absent_images(candidates: Sequence[Candidate], args: argparse.Namespace) -> None:
-    """See that some of the images are where the options say, before hours of work list them all as missing.
-
-    Raises:
-        ImageError: of many images spread over the data set not one is there; names the first.
-    """
-    if args.check_images == "no" or not candidates:
-        return
-    # Far apart first: a part of a data set is often one group of its patients.
-    step = max(1, len(candidates) // LOOKED_FOR)
-    spread = itertools.chain.from_iterable(candidates[start::step] for start in range(step))
-    if not any(os.path.isfile(path) for candidate in spread for path in candidate.images):
-        first = next((candidate.images[0] for candidate in candidates if candidate.images), "")
-        option = "--mimic-root" if hasattr(args, "mimic_root") else "--image-root"
-        raise ImageError(f"not one image is there, for example {first}; check {option}.")
-
-
 class _Run:
     """One run of a data script, from its candidates on."""
 
@@ -134,6 +105,7 @@ class _Run:
         of_rows = {name: value for name, value in vars(args).items() if name not in NOT_OF_ROWS}
         # Another version of this package may make other rows.
         self.salt = json.dumps([__version__, dataset.name, of_rows], sort_keys=True, default=str).encode()
+        forget_images()
         self.cache = str(journal.images if args.embed_images else Path(os.path.abspath(args.out), "images"))
 
     def finish(self, candidates: list[Candidate]) -> int:
@@ -195,6 +167,8 @@ class _Run:
         """Convert candidates into rows of the journal; what became of each: None, or why it has no row."""
         keys, journal = self.journal.keys, self.journal
         todo = [pool[name] for name in names if name not in keys or keys[name] != row_key(self.salt, pool[name])]
+        finished = journal.skips.keys() & set(names) - {candidate.row_id for candidate in todo}
+        _stop_at_damage(self.args, self.dataset, ((pool[n].shown, journal.skips[n]) for n in sorted(finished)))
         work = functools.partial(
             make_entry, content=self.dataset.content, args=self.args, name=self.dataset.name, cache=self.cache,
             salt=self.salt,

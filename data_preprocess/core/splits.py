@@ -19,7 +19,7 @@ def split_name(text: str) -> str | None:
     return _NAMES.get(text.strip().lower())
 
 
-def hash_split(subject_id: str, *, val_fraction: float = 0.1, test_fraction: float = 0.1, seed: int = 0) -> str:
+def hash_split(subject_id: str, *, val_fraction: float = 0.1, test_fraction: float = 0.1) -> str:
     """The split of a subject by hash: "val" and "test" get about their fractions of the subjects, "train" the rest.
 
     Raises:
@@ -29,7 +29,7 @@ def hash_split(subject_id: str, *, val_fraction: float = 0.1, test_fraction: flo
         raise ValueError(
             f"val_fraction {val_fraction} and test_fraction {test_fraction} must be at least 0 and sum to less than 1."
         )
-    digest = hashlib.sha256(f"{seed}:{subject_id}".encode("utf-8", "surrogatepass")).digest()
+    digest = hashlib.sha256(f"0:{subject_id}".encode("utf-8", "surrogatepass")).digest()
     place = int.from_bytes(digest[:8], "big") / 2**64
     if place < val_fraction:
         return "val"

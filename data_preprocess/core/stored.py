@@ -16,13 +16,12 @@ PLAIN_SUFFIXES = (".png", ".jpg", ".jpeg")
 
 
 class Stored(NamedTuple):
-    """An image as a row names it. The original's sides are those of the upright picture before it was shrunk."""
+    """An image as a row names it; `turned`: it was turned upright, so boxes of the original may not fit it."""
 
     path: str
     width: int
     height: int
-    original_width: int
-    original_height: int
+    turned: bool = False
 
 
 def plain_copy(path: Path, cache: Path, max_pixels: int | None) -> Stored:
@@ -32,10 +31,10 @@ def plain_copy(path: Path, cache: Path, max_pixels: int | None) -> Stored:
         ImageError: as `load_image`.
         OSError: the PNG cannot be written (a full disk, say). That is no fault of the image: never skip the row.
     """
-    picture, plain = read_picture(path)
+    picture, plain, turned = read_picture(path)
     small, _ = shrink(picture, max_pixels)
     if small is picture and plain and path.suffix.lower() in PLAIN_SUFFIXES:
-        return Stored(str(path), *picture.size, *picture.size)
+        return Stored(str(path), *picture.size)
     data = png_bytes(small)
     target = cache / f"{hashlib.sha256(data).hexdigest()[:24]}.png"
     try:
@@ -44,4 +43,4 @@ def plain_copy(path: Path, cache: Path, max_pixels: int | None) -> Stored:
             write_bytes(target, data)
     except OSError as error:
         raise OSError(error.errno, f"{error.strerror}; {path} is not converted", str(target)) from error
-    return Stored(str(target), *small.size, *picture.size)
+    return Stored(str(target), *small.size, turned)

@@ -122,6 +122,22 @@ def cell(row: dict[str, Any], column: str | None) -> str:
     return "" if text.lower() in EMPTY_WORDS else text
 
 
+def number(row: dict[str, Any], column: str, reason: str) -> float:
+    """A finite number in a cell.
+
+    Raises:
+        SkipRow: there is none; `reason` is the phrase to count it under.
+    """
+    text = cell(row, column)
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise SkipRow(f"{column} is {text[:40]!r}, not a number", reason)
+    return value
+
+
 def plain_text(value: Any, column: str) -> str:
     """A text or number of a row, stripped; an object or a list would be stored as its Python spelling."""
     if not isinstance(value, str | int | float) or isinstance(value, bool):

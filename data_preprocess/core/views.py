@@ -5,6 +5,7 @@ An image whose view nobody says is unknown; it is never taken for a frontal one.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from data_preprocess.core.skiplog import SkipRow
 
@@ -15,6 +16,16 @@ FRONTAL = {
     "PA", "AP", "FRONTAL", "AP AXIAL", "PA LLD", "AP LLD", "PA RLD", "AP RLD", "AP SUPINE", "AP ERECT", "AP PORTABLE",
 }  # fmt: skip
 LATERAL = {"LATERAL", "LL", "RL", "XTABLE LATERAL"}
+
+
+class HasKind(Protocol):
+    """An image of which is known whether it is frontal, lateral or neither ("")."""
+
+    @property
+    def kind(self) -> str: ...
+
+
+AnyFilm = TypeVar("AnyFilm", bound=HasKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +63,15 @@ def choose(films: Sequence[Film], option: str, study: str) -> list[Film]:
     Raises:
         SkipRow: the study has no such image.
     """
-    films = ordered(films)
+    return choose_of_ordered(ordered(films), option, study)
+
+
+def choose_of_ordered(films: Sequence[AnyFilm], option: str, study: str) -> list[AnyFilm]:
+    """The same of images that are in order, whatever else is known of them."""
     if not films:
         raise SkipRow(f"{study} has no image", "no image")
     if option == "all":
-        return films
+        return list(films)
     first = "lateral" if option == "lateral" else "frontal"
     chosen = [film for film in films if film.kind == first][:1]
     if not chosen:

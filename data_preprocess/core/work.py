@@ -1,15 +1,16 @@
-"""What a worker process does with a candidate: its content, then its images."""
+"""What a worker process does with a candidate: its content, then its images; before that, whether images are there."""
 
 import contextlib
 import functools
+import itertools
 import json
 import os
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from data_preprocess.core.candidates import Candidate, Content, Row, data_source
-from data_preprocess.core.images import ImageError, open_stored
+from data_preprocess.core.image_files import ImageError, header_size
 from data_preprocess.core.journal import Entry, as_dict, entry, row_key
 from data_preprocess.core.skiplog import SkipRow
 from data_preprocess.core.stored import Stored, plain_copy
@@ -17,6 +18,7 @@ from radverl.labels import Labels
 
 CHECKS = ("decode", "exists", "no")
 MAX_SIDE = 1_000_000  # pixels, by a table (ours)
+LOOKED_FOR = 1000  # images whose files are looked for before the work starts
 PLAIN_ENDINGS = (".png", ".jpg", ".jpeg")
 ContentOf = Callable[[Candidate, Namespace], Content]
 
@@ -46,7 +48,10 @@ def make_row(candidate: Candidate, content: Content, args: Namespace, name: str,
     Raises:
         SkipRow: an image cannot be used.
     """
-    images, (width, height) = _images(candidate, args, Path(cache))
+    images, (width, height), turned = _images(candidate, args, Path(cache))
+    if turned and (content.truth.get("boxes") or content.truth.get("regions")):
+        message = f"{candidate.images[0]}: its EXIF data turn it, and nobody says which way up its boxes were drawn"
+        raise ImageError(f"{message}; save it upright.", "image turned")
     return Row(
         prompt_id=f"{data_source(name, args.task)}/{candidate.row_id}",  # no option changes it
         subject_id=candidate.subject_id,
@@ -89,18 +94,40 @@ def labels_of(candidate: Candidate, *, content: ContentOf, args: Namespace) -> L
         return error
 
 
-def _images(candidate: Candidate, args: Namespace, cache: Path) -> tuple[list[str], tuple[int, int]]:
-    """Paths of the images as stored, and the size of the first."""
+def forget_images() -> None:
+    """For a new run in this process: what an earlier one made from an image may be gone."""
+    _stored.cache_clear()
+
+
+def refuse_absent_images(candidates: Sequence[Candidate], args: Namespace) -> None:
+    """See that some of the images are where the options say, before hours of work list them all as missing.
+
+    Raises:
+        ImageError: of many images spread over the data set not one is there; names the first.
+    """
+    if args.check_images == "no" or not candidates:
+        return
+    # Far apart first: a part of a data set is often one group of its patients.
+    step = max(1, len(candidates) // LOOKED_FOR)
+    spread = itertools.chain.from_iterable(candidates[start::step] for start in range(step))
+    if not any(os.path.isfile(path) for candidate in spread for path in candidate.images):
+        first = next((candidate.images[0] for candidate in candidates if candidate.images), "")
+        option = "--mimic-root" if hasattr(args, "mimic_root") else "--image-root"
+        raise ImageError(f"not one image is there, for example {first}; check {option}.")
+
+
+def _images(candidate: Candidate, args: Namespace, cache: Path) -> tuple[list[str], tuple[int, int], bool]:
+    """Paths of the images as stored, the size of the first, and whether it lies there turned (`Stored.turned`)."""
     if args.check_images == "decode":
         stored = [_stored(path, _state(path), cache, args.max_pixels) for path in candidate.images]
-        return [copy.path for copy in stored], (stored[0].width, stored[0].height)
+        return [copy.path for copy in stored], (stored[0].width, stored[0].height), stored[0].turned
     for path in candidate.images:
         if not path.lower().endswith(PLAIN_ENDINGS):
             message = f"{path}: is no PNG or JPEG, so it must be opened; pass --check-images decode."
             raise ImageError(message, "image form")
         if args.check_images == "exists" and not os.path.isfile(path):
             raise ImageError(f"{path}: no such file; check the path and the image root.", "image missing")
-    return list(candidate.images), candidate.size or open_stored(candidate.images[0]).size
+    return list(candidate.images), candidate.size or header_size(candidate.images[0]), False  # nobody turns it
 
 
 @functools.lru_cache(maxsize=8)

@@ -18,7 +18,6 @@ import numpy as np
 DIRECTION = {"R": -1.0, "L": 1.0}
 SIDE_WORD = {"R": "right", "L": "left"}
 NORMAL_CTR = (0.39, 0.46)
-LARGE_CTR = (0.58, 0.68)
 
 # Half width of the lung (u) down the chest (v): a bell, wide at the base.
 _LATERAL_V = np.array([0.0, 0.02, 0.06, 0.13, 0.24, 0.38, 0.54, 0.70, 0.86, 1.0])

@@ -9,7 +9,8 @@ from data_preprocess.core.label_files import label_columns, labels_of_rows, read
 from data_preprocess.core.reports import refuse_empty
 from data_preprocess.core.skiplog import SkipRow
 from data_preprocess.core.tabular import MalformedRow, TableError, open_table
-from data_preprocess.releases.chexpert_studies import Study, choose_views, find_image, label_key, sections
+from data_preprocess.core.views import choose_of_ordered
+from data_preprocess.releases.chexpert_studies import Study, find_image, label_key, sections
 from radverl.labels import CHEXPERT_14, Labels, canonical_name
 
 # Both sections: the labels of the whole report, for want of a file of these two (ours).
@@ -30,7 +31,7 @@ def candidate(study: Study, split: str, args: Namespace, root: Path, labels: dic
     """
     if study.study_id in KNOWN_CORRUPT:
         raise SkipRow(f"{study.study_id} is damaged in the release", "known corrupt image")
-    chosen = choose_views(study, args.views)
+    chosen = choose_of_ordered(study.views, args.views, study.study_id)
     texts = sections(study, chosen[0])
     refuse_empty(*wanted_sections(texts, args.target).values())
     known = None

@@ -108,23 +108,6 @@ def label_key(row: Mapping[str, Any]) -> str | None:
     return match["name"].partition("/")[2] if match else None
 
 
-def choose_views(study: Study, option: str) -> list[View]:
-    """The images that `--views` asks for: the best frontal or lateral one, a pair of both, or all.
-
-    Raises:
-        SkipRow: the study has no such image.
-    """
-    if option == "all":
-        return list(study.views)
-    first = "lateral" if option == "lateral" else "frontal"
-    chosen = [view for view in study.views if view.kind == first][:1]
-    if not chosen:
-        raise SkipRow(f"{study.study_id} has no {first} image", f"no {first} view")
-    if option == "pair":
-        chosen += [view for view in study.views if view.kind == "lateral"][:1]
-    return chosen
-
-
 def sections(study: Study, first: View) -> dict[str, str]:
     """The sections by their radverl names, "" where there is no word; the images of a study repeat one report."""
     order = [dict(view.texts) for view in (first, *study.views)]

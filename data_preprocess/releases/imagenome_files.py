@@ -16,14 +16,13 @@ from data_preprocess.core.candidates import Intake
 from data_preprocess.core.skiplog import SkipRow
 from data_preprocess.core.splits import split_name
 from data_preprocess.core.tabular import MalformedRow, TableError, cell, open_table
+from data_preprocess.releases.mimic_tables import STUDY, SUBJECT
 from data_preprocess.releases.others import script_of_folder
 
 SPLIT_TABLES = ("test", "valid", "train")  # an image in two of them stays in the first
 AVOID = "images_to_avoid"
 SUFFIX = "_SceneGraph.json"
 _COLUMNS = ("subject_id", "study_id", "dicom_id")
-_SUBJECT = re.compile(r"p?(\d{8})(?:\.0)?")  # exports write "p10000032" and "10000032.0" too
-_STUDY = re.compile(r"s?(\d{8})(?:\.0)?")
 _DICOM = re.compile(r"(\w[\w-]{0,99})(?:\.dcm)?", re.A)
 
 
@@ -148,7 +147,7 @@ def gold_subjects(silver: Path) -> set[str]:
                 continue
             for line in file:
                 cells = line.split("\t", column + 1)
-                if len(cells) > column and (match := _SUBJECT.fullmatch(cells[column].strip())):
+                if len(cells) > column and (match := SUBJECT.fullmatch(cells[column].strip())):
                     out.add(match[1])
     return out
 
@@ -164,7 +163,7 @@ def _rows(path: Path, split: str, intake: Intake) -> Iterator[Image]:
         try:
             if isinstance(row, MalformedRow):
                 raise SkipRow(row.detail, "malformed row")
-            subject, study = _SUBJECT.fullmatch(cell(row, "subject_id")), _STUDY.fullmatch(cell(row, "study_id"))
+            subject, study = SUBJECT.fullmatch(cell(row, "subject_id")), STUDY.fullmatch(cell(row, "study_id"))
             dicom = _DICOM.fullmatch(cell(row, "dicom_id"))
             if not (subject and study and dicom):  # it would become part of a path
                 ids = ", ".join(repr(str(row[column])[:60]) for column in _COLUMNS)

@@ -14,7 +14,7 @@ from data_preprocess.core.tabular import MalformedRow, TableError, cell, open_ta
 from data_preprocess.core.views import Film
 from data_preprocess.releases.imagenome_files import Graphs, Image, gold_subjects, read_images
 from data_preprocess.releases.mimic_release import find_table
-from data_preprocess.releases.mimic_tables import Study
+from data_preprocess.releases.mimic_tables import Study, require, size_of
 
 SPLITS_OF = ("imagenome", "mimic")
 Known = tuple[str, tuple[int, int] | None]  # view and size by the metadata table
@@ -104,7 +104,7 @@ def _read_metadata(root: str, wanted: Collection[str]) -> dict[str, Known]:
     for row in _rows(root, "metadata", ("dicom_id", "ViewPosition", "Rows", "Columns")):
         dicom_id = row["dicom_id"].strip()
         if dicom_id in wanted:
-            out.setdefault(dicom_id, (cell(row, "ViewPosition").upper(), _size(row["Columns"], row["Rows"])))
+            out.setdefault(dicom_id, (cell(row, "ViewPosition").upper(), size_of(row["Columns"], row["Rows"])))
     return out
 
 
@@ -115,16 +115,5 @@ def _rows(root: str, kind: str, wanted: tuple[str, ...]) -> Iterator[dict[str, s
     except TableError as error:
         raise TableError(str(error).replace("--root", "--mimic-root")) from error
     columns, rows = open_table(path)
-    for column in wanted:
-        if column not in columns:
-            there = ", ".join(columns[:8])
-            raise TableError(f"{path}: has no column {column!r} but {there}; restore the table of MIMIC-CXR-JPG.")
+    require(path, columns, wanted)
     yield from (row for row in rows if not isinstance(row, MalformedRow))
-
-
-def _size(columns: str, rows: str) -> tuple[int, int] | None:
-    try:
-        width, height = int(float(columns)), int(float(rows))
-    except (ValueError, OverflowError):
-        return None
-    return (width, height) if width > 0 and height > 0 else None

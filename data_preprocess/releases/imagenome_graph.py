@@ -9,7 +9,6 @@ A region that no phrase is about was not described; that does not make it normal
 """
 
 import functools
-import json
 import lzma
 import os
 import zipfile
@@ -18,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from data_preprocess.core.image_files import MACHINE_ERRORS
+from data_preprocess.core.json_files import JsonError, parse_json
 from data_preprocess.core.reports import refuse_empty, words
 from data_preprocess.core.skiplog import SkipRow
 from data_preprocess.releases.imagenome_boxes import frames_disagree, image_box
@@ -72,9 +72,9 @@ def read_graph(file: str, member: str, image_id: str, subject_id: str) -> dict[s
     if len(data) > MAX_BYTES:
         raise SkipRow(f"{where}: is larger than {MAX_BYTES} bytes", "scene graph too large")
     try:
-        graph = json.loads(data.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError too
-        raise SkipRow(f"{where}: is not JSON ({error})", "unreadable scene graph") from error
+        graph = parse_json(data)
+    except JsonError as error:
+        raise SkipRow(f"{where}: cannot be read ({error})", "unreadable scene graph") from error
     if not isinstance(graph, dict) or not isinstance(graph.get("objects"), list):
         raise SkipRow(f"{where}: has no list of objects", "unreadable scene graph")
     named = [str(graph.get("image_id", image_id)).removesuffix(".dcm"), str(graph.get("patient_id", subject_id))]

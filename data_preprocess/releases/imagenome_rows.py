@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from data_preprocess.core.candidates import Candidate, Content
 from data_preprocess.core.content import MAX_REPORT, grounding_content, report_content
-from data_preprocess.core.image_files import DECODE_ERRORS, ImageError
+from data_preprocess.core.image_files import header_size, refuse_other_shape
 from data_preprocess.core.reports import refuse_empty, words
 from data_preprocess.core.skiplog import SkipRow
 from data_preprocess.releases.imagenome_graph import Region, read_graph, regions_of
@@ -34,7 +34,7 @@ def trace_content(drawn: Candidate, args: Namespace) -> Content:
     Raises:
         SkipRow: the graph or the report cannot be used, or nothing is left of one of them.
     """
-    regions, dropped = _regions(drawn)
+    regions, dropped = _regions(drawn, args)
     found = [(region, finding(region.phrases, args.priors, args.blanks)) for region in regions]
     if sum(len(text) for _, text in found) > MAX_REPORT:
         raise SkipRow(f"the phrases of its regions have more than {MAX_REPORT} characters", "report too long")
@@ -61,7 +61,7 @@ def anatomy_content(drawn: Candidate, args: Namespace) -> Content:
     Raises:
         SkipRow: the graph cannot be used, or has fewer regions with a box.
     """
-    regions, dropped = _regions(drawn)
+    regions, dropped = _regions(drawn, args)
     image, number = drawn.payload["image"], drawn.payload["number"]
     boxed = sorted((region for region in regions if region.box), key=lambda r: _draw(image, r.name))
     if number >= len(boxed):
@@ -91,29 +91,14 @@ def finding(phrases: Sequence[str], priors: str, blanks: str) -> str:
     return " ".join([*(text if text[-1] in ".?!;" else f"{text}." for text in earlier), last])
 
 
-def image_size(path: str) -> tuple[int, int]:
-    """Width and height by the header of an image file.
-
-    Raises:
-        ImageError: it has none that can be read.
-    """
-    from PIL import Image
-
-    try:
-        with Image.open(path) as image:
-            return image.size
-    except FileNotFoundError as error:
-        raise ImageError(f"{path}: no such file; check --mimic-root.", "image missing") from error
-    except DECODE_ERRORS as error:
-        message = f"{path}: its header does not say its size ({error}); pass the metadata table of MIMIC-CXR-JPG."
-        raise ImageError(message, "image size unknown") from error
-
-
-def _regions(drawn: Candidate) -> tuple[list[Region], int]:
+def _regions(drawn: Candidate, args: Namespace) -> tuple[list[Region], int]:
     """The regions of the image of a candidate, at least one of them with a box, and how many boxes were dropped."""
     payload = drawn.payload
     graph = read_graph(payload["file"], payload["member"], payload["image"], drawn.subject_id)
-    regions, dropped = regions_of(graph, *(payload["size"] or image_size(drawn.images[0])))
+    size = payload["size"] or header_size(drawn.images[0])
+    if args.check_images == "decode":
+        refuse_other_shape(drawn.images[0], *size)
+    regions, dropped = regions_of(graph, *size)
     if not any(region.box for region in regions):
         raise SkipRow(f"none of {dropped} boxes has area in the image", "no box left")
     return regions, dropped

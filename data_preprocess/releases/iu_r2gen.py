@@ -4,7 +4,6 @@ The report is one text without headers. The films are 0.png and 1.png: frontal a
 R2Gen's file of MIMIC-CXR looks alike, but for the patients' numbers; it is refused, its patients belong to that cohort.
 """
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from data_preprocess.core.candidates import Intake
+from data_preprocess.core.json_files import JsonError, load_json
 from data_preprocess.core.skiplog import SkipRow
 from data_preprocess.core.splits import SPLITS, split_name
 from data_preprocess.core.tabular import TableError, cell, plain_text
@@ -63,18 +63,11 @@ def _load(path: Path) -> Any:
             head = file.read(HEAD)
             if all(re.search(rb'"%s"\s*:' % name, head) for name in (b"subject_id", b"study_id")):
                 raise TableError(_mimic(path))  # before hundreds of megabytes are parsed
-            if path.stat().st_size > MAX_BYTES:
-                raise TableError(f"{path}: has more than {MAX_BYTES} bytes; pass R2Gen's annotation.json of IU X-ray.")
-            data = head + file.read()
-        return json.loads(data.decode("utf-8-sig"))
+        return load_json(path, MAX_BYTES)
     except OSError as error:
         raise TableError(f"{path}: cannot be opened ({error.strerror}); pass annotation.json with --root.") from error
-    except UnicodeDecodeError as error:
-        raise TableError(f"{path}: is not UTF-8 text; fetch it again.") from error
-    except TableError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise TableError(f"{path}: is not JSON ({error}), perhaps half downloaded; fetch it again.") from error
+    except JsonError as error:
+        raise TableError(f"{path}: cannot be read ({error}), perhaps half downloaded; fetch it again.") from error
 
 
 def _entries(loaded: Any) -> Iterator[tuple[str, Any]]:

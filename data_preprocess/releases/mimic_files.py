@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from data_preprocess.core.content import MAX_REPORT
-from data_preprocess.core.image_files import MACHINE_ERRORS
-from data_preprocess.core.images import open_stored
+from data_preprocess.core.image_files import MACHINE_ERRORS, header_size
 from data_preprocess.core.skiplog import SkipRow
 from data_preprocess.core.tabular import TableError
 from data_preprocess.releases.mimic_tables import Size, Study
@@ -86,7 +85,7 @@ def find_ending(
 def size_holds(path: str, size: Size | None) -> bool:
     """Whether an image has the size that the tables give: not in a copy of smaller images."""
     try:
-        return open_stored(path).size == size
+        return header_size(path) == size
     except (SkipRow, OSError):  # DICOM, or damaged: the one image says nothing about the others
         return True
 

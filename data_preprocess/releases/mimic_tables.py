@@ -19,8 +19,8 @@ from data_preprocess.core.views import Film
 from data_preprocess.releases.mimic_release import LABEL_TABLES, find_table
 from radverl.labels import Labels
 
-_SUBJECT = re.compile(r"p?(\d{8})(?:\.0)?")  # exports write "p10000032" and "10000032.0" too
-_STUDY = re.compile(r"s?(\d{8})(?:\.0)?")
+SUBJECT = re.compile(r"p?(\d{8})(?:\.0)?")  # exports write "p10000032" and "10000032.0" too
+STUDY = re.compile(r"s?(\d{8})(?:\.0)?")
 _DICOM = re.compile(r"\w[\w.-]{0,99}", re.A)
 _LEAVES = re.compile(r"[/\\]|\.\.")
 Place = tuple[str, str]  # split and row_id of a study; one object for all its images
@@ -82,8 +82,25 @@ def read_study_labels(option: str, root: str) -> dict[str, Labels] | None:
         raise TableError(f"--labels {option}: no such file; pass one, or chexpert, negbio or rules.")
     path = find_table(root, option) if option in LABEL_TABLES else Path(option)
     columns, rows = open_table(path)
-    _require(path, columns, ("study_id",))
+    require(path, columns, ("study_id",))
     return labels_of_rows(enumerate(rows, 1), _label_key, str(path))
+
+
+def require(path: Path, columns: list[str], wanted: tuple[str, ...]) -> None:
+    """See that a table of MIMIC-CXR-JPG has the wanted columns."""
+    for column in wanted:
+        if column not in columns:
+            there = ", ".join(columns[:8])
+            raise TableError(f"{path}: has no column {column!r} but {there}; restore the table of MIMIC-CXR-JPG.")
+
+
+def size_of(columns: str, rows: str) -> Size | None:
+    """Width and height; None where the table does not say."""
+    try:
+        width, height = int(float(columns)), int(float(rows))
+    except (ValueError, OverflowError):
+        return None
+    return (width, height) if width > 0 and height > 0 else None
 
 
 def _read_places(path: Path, intake: Intake) -> dict[str, Place | None]:
@@ -135,7 +152,7 @@ def _read_films(path: Path, places: dict[str, Place | None], intake: Intake) -> 
             views[view] = " ".join(cell(row, "ViewPosition").upper().split())
         sides = row.get("Columns", ""), row.get("Rows", "")
         if sides not in sizes:
-            sizes[sides] = _size(*sides)
+            sizes[sides] = size_of(*sides)
         film = Film(dicom_id, "", views[view], sizes[sides])
         place = places[dicom_id]
         if dicom_id in films:
@@ -162,19 +179,12 @@ def _note_repeats(
 
 def _rows(path: Path, wanted: tuple[str, ...], intake: Intake) -> Iterator[tuple[int, dict[str, str]]]:
     columns, rows = open_table(path)
-    _require(path, columns, wanted)
+    require(path, columns, wanted)
     for number, row in enumerate(rows, 1):
         if isinstance(row, MalformedRow):
             intake.add(number, "malformed row", f"{path.name}: {row.detail}")
         else:
             yield number, row
-
-
-def _require(path: Path, columns: list[str], wanted: tuple[str, ...]) -> None:
-    for column in wanted:
-        if column not in columns:
-            there = ", ".join(columns[:8])
-            raise TableError(f"{path}: has no column {column!r} but {there}; restore the table of MIMIC-CXR-JPG.")
 
 
 def _ids(row: Mapping[str, str]) -> tuple[str, str]:
@@ -184,7 +194,7 @@ def _ids(row: Mapping[str, str]) -> tuple[str, str]:
         SkipRow: an id is none of MIMIC's; it would become part of a path.
     """
     dicom_id = row["dicom_id"].strip()
-    subject, study = _SUBJECT.fullmatch(row["subject_id"].strip()), _STUDY.fullmatch(row["study_id"].strip())
+    subject, study = SUBJECT.fullmatch(row["subject_id"].strip()), STUDY.fullmatch(row["study_id"].strip())
     if not _DICOM.fullmatch(dicom_id) or ".." in dicom_id:
         reason = "image outside image root" if _LEAVES.search(dicom_id) else "malformed id"
         raise SkipRow(f"dicom_id is {dicom_id[:100]!r}, no name of a file", reason)
@@ -194,17 +204,8 @@ def _ids(row: Mapping[str, str]) -> tuple[str, str]:
     return dicom_id, f"p{subject[1]}/s{study[1]}"
 
 
-def _size(columns: str, rows: str) -> Size | None:
-    """Width and height; None where the table does not say."""
-    try:
-        width, height = int(float(columns)), int(float(rows))
-    except (ValueError, OverflowError):
-        return None
-    return (width, height) if width > 0 and height > 0 else None
-
-
 def _label_key(row: Mapping[str, Any]) -> str:
-    study = _STUDY.fullmatch(str(row.get("study_id")).strip())
+    study = STUDY.fullmatch(str(row.get("study_id")).strip())
     if not study:
         raise TableError(f"study_id is {str(row.get('study_id'))[:40]!r}, not eight digits; restore the table.")
     return study[1]

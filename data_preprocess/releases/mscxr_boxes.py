@@ -3,17 +3,16 @@
 `MS_CXR_Local_Alignment_v*.csv` and the COCO file beside it, `.json`, say the same; both are read as rows of the CSV.
 """
 
-import json
-import math
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from data_preprocess.core.json_files import load_json
 from data_preprocess.core.reports import words
 from data_preprocess.core.skiplog import SkipRow
-from data_preprocess.core.tabular import MalformedRow, TableError, cell, open_table
+from data_preprocess.core.tabular import MalformedRow, TableError, cell, number, open_table
 from data_preprocess.releases.others import script_of_columns
 
 COLUMNS = ("dicom_id", "category_name", "label_text", "path", "x", "y", "w", "h", "image_width", "image_height")
@@ -92,7 +91,7 @@ def size(row: Row) -> tuple[int, int]:
     Raises:
         SkipRow: the row does not say.
     """
-    width, height = (_number(row, name, "no image size") for name in COLUMNS[8:])
+    width, height = (number(row, name, "no image size") for name in COLUMNS[8:])
     if not (width >= 1 and height >= 1):
         raise SkipRow(f"the image is {width:g} x {height:g} pixels", "no image size")
     return int(width), int(height)
@@ -104,19 +103,8 @@ def box(row: Row) -> tuple[float, float, float, float]:
     Raises:
         SkipRow: a number is missing, or no number.
     """
-    x, y, w, h = (_number(row, name, "malformed box") for name in COLUMNS[4:8])
+    x, y, w, h = (number(row, name, "malformed box") for name in COLUMNS[4:8])
     return x, y, x + w, y + h
-
-
-def _number(row: Row, column: str, reason: str) -> float:
-    text = cell(row, column)
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise SkipRow(f"{column} is {text[:40]!r}, not a number", reason)
-    return value
 
 
 def _open_coco(path: Path) -> Table:
@@ -124,13 +112,11 @@ def _open_coco(path: Path) -> Table:
     if not os.path.isfile(path):
         raise TableError(f"{path}: no such file; pass MS_CXR_Local_Alignment_v*.csv or .json with --csv.")
     try:
-        if path.stat().st_size > MAX_JSON:
-            raise ValueError(f"it has {path.stat().st_size} bytes, more than {MAX_JSON}")
-        coco = json.loads(path.read_text(encoding="utf-8-sig"))
+        coco = load_json(path, MAX_JSON)
         categories = {str(item["id"]): item for item in coco["categories"]}
         images = {str(item["id"]): item for item in coco["images"]}
         rows = [_coco_row(mark, categories, images) for mark in coco["annotations"]]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:  # JsonError too
         what = f"lacks {error}" if isinstance(error, KeyError) else str(error)
         raise TableError(f"{path}: is no COCO file of MS-CXR ({what}); pass MS_CXR_Local_Alignment_v*.json.") from error
     split = [] if all(isinstance(row, dict) and row["split"] is None for row in rows) else ["split"]

@@ -4,7 +4,6 @@ A finding has sentence_en, sentence_es, abnormal, boxes and extra_boxes (xyxy in
 master_table.csv has one row a label, so an image has several.
 """
 
-import json
 import math
 import os
 import re
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from data_preprocess.core.candidates import Intake
+from data_preprocess.core.json_files import JsonError, load_json
 from data_preprocess.core.reports import words
 from data_preprocess.core.skiplog import SkipRow
 from data_preprocess.core.splits import split_name
@@ -109,10 +109,8 @@ def read_reports(path: str | Path) -> list[dict[str, Any]]:
     if not os.path.isfile(path):
         raise TableError(f"{path}: no such file; pass grounded_reports_*.json with --json.")
     try:
-        if os.path.getsize(path) > MAX_JSON:
-            raise ValueError(f"it has {os.path.getsize(path)} bytes, more than {MAX_JSON}")
-        reports = json.loads(Path(path).read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError, RecursionError) as error:
+        reports = load_json(path, MAX_JSON)
+    except JsonError as error:
         raise TableError(f"{path}: cannot be read as JSON ({error}); pass grounded_reports_*.json.") from error
     if not isinstance(reports, list) or not any(isinstance(r, dict) and "ImageID" in r for r in reports):
         raise TableError(f"{path}: is no list of reports with ImageID; pass grounded_reports_*.json with --json.")

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from data_preprocess.core.image_files import DECODE_ERRORS, FORMATS, ImageError, is_dicom, read_head, unreadable
+from data_preprocess.core.image_files import ImageError, header_size, is_dicom, read_head, unreadable
 from data_preprocess.core.tabular import MalformedRow, TableError, cell, open_table
 
 ENDINGS = (".dicom", ".dcm", ".png", ".jpg", ".jpeg")
@@ -89,26 +89,16 @@ def size_of_row(row: Mapping[str, Any]) -> Size | None:
     return None
 
 
-def header_size(path: str) -> tuple[Size, bool]:
+def size_and_kind(path: str) -> tuple[Size, bool]:
     """Width and height of an image file by its header, and whether it is DICOM; no pixel is read.
 
     Raises:
         ImageError: missing, or no image.
     """
-    from PIL import Image
-
     head = read_head(path)
     if is_dicom(head, Path(path).suffix):
         return _dicom_size(path, head[128:132] == b"DICM"), True
-    try:
-        with Image.open(path, formats=FORMATS) as image:
-            return image.size, False
-    except Image.UnidentifiedImageError as error:
-        raise ImageError(f"{path}: is not an image in one of {', '.join(FORMATS)}.", "not an image") from error
-    except Image.DecompressionBombError as error:
-        raise ImageError(f"{path}: {error}.", "image too large") from error
-    except DECODE_ERRORS as error:
-        raise unreadable(path, error) from error
+    return header_size(path), False
 
 
 def outside(boxes_N4: Sequence[Sequence[float]], size: Size, tolerance: float) -> bool:

@@ -4,7 +4,6 @@ PhysioNet: annotations_train.csv (three readers an image) and annotations_test.c
 Kaggle: train.csv, the same training images with fewer classes and a class_id.
 """
 
-import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,7 @@ from typing import Any
 
 from data_preprocess.core.candidates import Intake
 from data_preprocess.core.skiplog import SkipRow
-from data_preprocess.core.tabular import MalformedRow, TableError, cell, open_table
+from data_preprocess.core.tabular import MalformedRow, TableError, cell, number, open_table
 from data_preprocess.releases.others import script_of_columns
 from data_preprocess.releases.vindr_images import Size, size_of_row
 
@@ -88,7 +87,7 @@ def read_films(paths: Sequence[Path], intake: Intake) -> dict[str, Film]:
     for path in paths:
         columns, rows = open_table(path)
         part = _part(path, columns)
-        for number, row in enumerate(rows, 1):
+        for place, row in enumerate(rows, 1):
             try:
                 if isinstance(row, MalformedRow):
                     raise SkipRow(row.detail, "malformed row")
@@ -99,7 +98,7 @@ def read_films(paths: Sequence[Path], intake: Intake) -> dict[str, Film]:
                 elif _add(film, row):
                     raise SkipRow(f"{image_id} has this row already", "duplicate row")
             except SkipRow as error:
-                intake.add(number, error.reason, f"{path.name}: {error}", part)
+                intake.add(place, error.reason, f"{path.name}: {error}", part)
     for image_id in sorted(twice):
         intake.hold_out(image_id, "test")
         intake.add(image_id, "contradicting rows", "the image is in a table of train and in one of test", "test")
@@ -161,17 +160,8 @@ def _add(film: Film, row: dict[str, Any]) -> bool:
 
 
 def _box(row: dict[str, Any]) -> Box:
-    values = []
-    for column in COLUMNS[2:]:
-        text = cell(row, column)
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value):
-            raise SkipRow(f"{column} is {text[:40]!r}, not a number", "malformed box")
-        values.append(value)
-    return values[0], values[1], values[2], values[3]
+    x0, y0, x1, y1 = (number(row, column, "malformed box") for column in COLUMNS[2:])
+    return x0, y0, x1, y1
 
 
 def marks_of(film: Film) -> Iterator[tuple[str, list[Mark]]]:

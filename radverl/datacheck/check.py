@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from radverl.datacheck.columns import EXPECTED, REQUIRED, check_columns
 from radverl.datacheck.lengths import count_tokens, load_processor
 from radverl.datacheck.messages import check_messages, read_messages
 from radverl.datacheck.pictures import PictureCheck
@@ -14,9 +15,6 @@ from radverl.datacheck.report import DataFileError, Report
 from radverl.datacheck.truth import check_truth
 
 ROLES = ("rl", "sft")
-# Columns a loader reads, and what happens without them. verl's: data_source and reward_model pick and feed the reward.
-REQUIRED = {"rl": ("data_source", "prompt", "reward_model"), "sft": ("messages",)}
-EXPECTED = {"rl": ("images", "extra_info"), "sft": ("images",)}
 ROWS_AT_ONCE = 64  # embedded images are held in memory
 
 
@@ -48,7 +46,7 @@ def check_parquet(
     report = Report(str(path), role, table.metadata.num_rows)
     if isinstance(processor, str | os.PathLike):
         processor = load_processor(Path(processor))
-    _check_columns(table, role, report)
+    check_columns(table, role, report)
     # A column of the `datasets` Image feature comes back decoded, so there a bare path is as good as bytes.
     decoded = role == "rl" and b'"Image"' in (table.schema_arrow.metadata or {}).get(b"huggingface", b"")
     pictures = PictureCheck()
@@ -160,48 +158,6 @@ def _rows(table: Any, name: str, wanted: tuple[str, ...]) -> Iterator[dict[str, 
             yield from batch.to_pylist()
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataFileError(f"{name}: its data pages cannot be read ({_first_line(error)}); write it anew.") from error
-
-
-def _check_columns(table: Any, role: str, report: Report) -> None:
-    import pyarrow as pa
-
-    schema = table.schema_arrow
-    writer = table.metadata.created_by or "an unknown writer"
-    there = ", ".join(schema.names) or "none"
-    for severity, wanted in (("error", REQUIRED[role]), ("warning", EXPECTED[role])):
-        for name in wanted:
-            if schema.names.count(name) != 1:
-                what = "has no column" if name not in schema.names else "has more than one column"
-                message = f"{what} {name!r}; its columns are {there} (written by {writer})."
-                report.add(None, severity, "missing column", message)  # type: ignore[arg-type]
-    if schema.names.count("images") == 1:
-        kind = schema.field("images").type
-        element = kind.value_type if isinstance(kind, pa.ListType | pa.LargeListType) else None
-        if element is None:
-            report.add(None, "error", "images type", f"images is {kind}; write a list of structs.")
-        elif pa.types.is_struct(element) and {"bytes", "image"} <= {field.name for field in element}:
-            message = 'images mixes {"bytes"} and {"image"}; verl takes the empty one for data. Write one form a file.'
-            report.add(None, "error", "image form", message)
-    if role == "rl" and schema.names.count("extra_info") == 1:
-        extra = schema.field("extra_info").type
-        fields = {field.name: field.type for field in extra} if pa.types.is_struct(extra) else {}
-        if "index" not in fields:
-            report.add(None, "warning", "no index", "extra_info has no index, so verl gives every row the index 0.")
-        elif not pa.types.is_integer(fields["index"]):
-            message = (
-                f"extra_info.index is {fields['index']}, not an integer; files with an int index will not join it."
-            )
-            report.add(None, "error", "index type", message)
-        if "prompt_id" not in fields:
-            message = "extra_info has no prompt_id, so splits cannot be compared and OraPO's memory cannot be resumed."
-            report.add(None, "warning", "no prompt_id", message)
-    if (
-        role == "rl"
-        and schema.names.count("reward_model") == 1
-        and not pa.types.is_struct(schema.field("reward_model").type)
-    ):
-        message = 'reward_model is no struct; write {"style": "rule", "ground_truth": ...}.'
-        report.add(None, "error", "reward_model type", message)
 
 
 def _images(value: Any, decoded: bool) -> list[Any]:

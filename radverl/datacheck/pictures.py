@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from data_preprocess.core.images import ImageError, is_blank, open_stored, to_eight_bit
+from data_preprocess.core.images import ImageError, is_blank, is_turned, open_stored, to_eight_bit
 from radverl.datacheck.report import Severity
 
 Found = tuple[Severity, str, str]
@@ -68,6 +68,9 @@ def _judge(stored: Any) -> Iterator[Found]:
         message = f"has mode {stored.mode}, which verl clips to white; convert it to 8 bit with data_preprocess."
         yield "error", "image not 8-bit", message
         return
+    if is_turned(stored):
+        message = "lies turned, by its EXIF data, which verl does not read; save it upright."
+        yield "warning", "image turned", message
     try:
         if is_blank(to_eight_bit(stored)):
             yield "warning", "image blank", "shows nothing: all pixels are alike."

@@ -272,5 +272,4 @@ REWRITES: tuple[Rule, ...] = (
     rule("no longer", r"\bno longer (?=\w)", "not "),
 )  # fmt: skip
 
-FINDING = compiled(rf"\b{_FINDING}")
 BARE = compiled(rf"(?:{ADVERB}|in |the )*(?:{_STATE}|{_MORE}|resolved|progression|increase|decrease)")
