@@ -34,8 +34,9 @@ from typing import Any
 
 from data_preprocess.core import options, pipeline
 from data_preprocess.core.candidates import Candidate, Content, DataSet, Intake
+from data_preprocess.core.skiplog import SkipRow
 from data_preprocess.core.views import Film, choose
-from data_preprocess.releases import imagenome_files, imagenome_rows, mimic_files
+from data_preprocess.releases import imagenome_files, imagenome_rows, mimic_files, mimic_tables
 from data_preprocess.releases.imagenome_films import SPLITS_OF, read_films
 from data_preprocess.releases.mimic_tables import Study
 
@@ -57,11 +58,17 @@ def read(args: argparse.Namespace, intake: Intake) -> list[Candidate]:
     graphs = imagenome_files.find_graphs(silver)
     studies = read_films(silver, args.mimic_root, graphs, args.splits_of, intake)
     reports = mimic_files.find_reports(args.reports or args.mimic_root, studies) if args.task == "trace" else ""
+    labels = mimic_tables.read_study_labels(args.labels, args.mimic_root) if args.task == "trace" else None
     images = mimic_files.image_tree(args.mimic_root)
     ending, first = mimic_files.find_ending(studies, images, None, thorough=args.check_images != "no")
     sized = first is None or mimic_files.size_holds(*first)
     out = []
     for study in studies:
+        try:
+            known = mimic_tables.known_labels(labels, study)
+        except SkipRow as error:
+            intake.add(study.row_id, error.reason, str(error), study.split)
+            continue
         for film, row_id, task in _rows(study, args):
             place = graphs.place(film.name)
             assert place
@@ -77,6 +84,7 @@ def read(args: argparse.Namespace, intake: Intake) -> list[Candidate]:
                     images=(mimic_files.image_path(images, study, film.name, ending),),
                     view=film.view,
                     size=film.size if sized else None,
+                    labels=known,
                     payload=graph | task,
                 )
             )
@@ -94,6 +102,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--root", required=True, help="folder chest-imagenome-dataset-1.0.0")
     add("--mimic-root", required=True, help="folder of MIMIC-CXR-JPG: images and metadata table")
     add("--reports", help="folder of the text reports of MIMIC-CXR (default: MIMIC_ROOT); for traces")
+    add("--labels", default="rules", metavar=mimic_tables.LABELS, help=mimic_tables.LABELS_HELP + "; for traces")
     add(
         "--splits-of", choices=SPLITS_OF, default="imagenome",
         help="whose splits: Chest ImaGenome's own (default), or those of MIMIC-CXR, to train on both",
@@ -130,7 +139,7 @@ DATASET = DataSet(
     add_options=add_options,
     read=read,
     content=content,
-    unwanted=imagenome_rows.UNWANTED,
+    unwanted=imagenome_rows.UNWANTED | {"no labels"},
     leak_hint="--splits-of mimic takes the splits of MIMIC-CXR",
 )
 

@@ -60,11 +60,7 @@ def read(args: argparse.Namespace, intake: Intake) -> list[Candidate]:
     for study in studies:
         try:
             films = choose(study.films, args.views, study.row_id)
-            known = None
-            if labels is not None:
-                known = labels.get(study.study_id)
-                if known is None:
-                    raise SkipRow(f"the labels have no row of study {study.study_id}", "no labels")
+            known = mimic_tables.known_labels(labels, study)
         except SkipRow as error:
             intake.add(study.row_id, error.reason, str(error), study.split)
             continue
@@ -108,11 +104,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--reports", help="folder of the text reports of MIMIC-CXR (default: ROOT)")
     add("--image-root", help="folder of the images (default: ROOT)")
     add("--image-ending", metavar="ENDING", help="of the image files: jpg, png, dcm (default: that of the first found)")
-    add(
-        "--labels", default="chexpert", metavar="chexpert|negbio|rules|FILE",
-        help="table of MIMIC-CXR-JPG, our own labeller, or a table with study_id and the 14 labels, then only its\n"
-        "studies are written (default: %(default)s)",
-    )  # fmt: skip
+    add("--labels", default="chexpert", metavar=mimic_tables.LABELS, help=mimic_tables.LABELS_HELP)
     options.add_view_option(parser)
 
 

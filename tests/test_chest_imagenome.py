@@ -22,6 +22,7 @@ from data_preprocess.releases.imagenome_boxes import frames_disagree, image_box,
 from data_preprocess.releases.imagenome_graph import REGIONS, regions_of
 from data_preprocess.releases.imagenome_rows import finding
 from radverl.boxes import write_boxes
+from radverl.labels import CHEXPERT_14
 from tests.written_files import skips
 
 SAMPLE = Path(__file__).parent / "data" / "imagenome"
@@ -671,3 +672,19 @@ def test_boxes_hold_for_a_smaller_copy_but_not_for_another_shape(release: Releas
     assert status == 0
     assert len(truths(out)) == 1
     assert list(skips(out).values()) == ["image shape differs"]
+
+
+def test_labels_of_mimic_for_traces(release: Release) -> None:
+    for number in (1, 2):
+        release.add(number, study=50000000 + number)
+    release.write()
+    names = ["subject_id", "study_id", *sorted(CHEXPERT_14)]
+    values = ["10000001", "50000001", *["1.0" if name == "Edema" else "" for name in sorted(CHEXPERT_14)]]
+    release._table(release.mimic / "mimic-cxr-2.0.0-chexpert.csv", names, [values], "", "\n")
+    _, out = release.run("--labels", "chexpert")
+    assert skips(out) == {"p10000001/s50000002": "no labels"}
+    (truth,) = truths(out).values()
+    assert truth["labels"] == dict.fromkeys(CHEXPERT_14) | {"Edema": 1}
+    _, out = release.run()  # by our rules
+    assert len(truths(out)) == 2
+    assert all(truth["labels"]["Edema"] != 1 for truth in truths(out).values())

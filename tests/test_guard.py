@@ -217,3 +217,16 @@ def test_training_rows_of_a_listed_file_count_too(table: Path, capsys: pytest.Ca
     assert run(table, "--held-out", str(one / "subjects.json"), out="two")[0] == 2
     assert run(table, "--held-out", str(one / "subjects.json"), "--on-leak", "allow", out="two")[0] == 0
     assert "--on-leak allow: 1 subject (a; rows: val 1) is in" in capsys.readouterr().err
+
+
+def test_subjects_are_known_before_the_files_are_there(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(table, lines(train=["a"], test=["b"]))
+
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("data_preprocess.core.pipeline.write_split", stop)
+        assert run(table, out="one")[0] == 130
+    write(table, lines(train=["b"]))
+    assert run(table, out="two")[0] == 2

@@ -446,3 +446,16 @@ def test_an_interrupted_second_run_leaves_no_mixture(root: Path, monkeypatch: py
     monkeypatch.setattr("data_preprocess.core.split_files.write_card", stop)
     assert run(root, table, "--split-column", "split")[0] == 130  # as a shell counts Ctrl-C
     assert sorted(path.name for path in out.glob("*.parquet")) == ["train.parquet"]
+
+
+def test_one_unreadable_image_in_a_hundred(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = (root / "a.png").read_bytes()
+    for number in range(300):
+        cut = whole[: len(whole) // 2] if number % 100 == 7 else whole
+        (root / f"film{number:03d}.png").write_bytes(cut)
+    table = write_csv(root / "t.csv", [[f"film{number:03d}.png", CLEAR] for number in range(300)])
+    status, out = run(root, table, *only_train(), "--workers", "2")
+    assert status == 0
+    assert len(read_rows(out / "train.parquet")) == 297
+    assert skips(out) == dict.fromkeys((8, 108, 208), "image truncated")
+    assert "297 rows; skipped 3 rows (image truncated 3)" in capsys.readouterr().out

@@ -134,8 +134,10 @@ class _Run:
         for subject, split in self.intake.held_out.items():
             subjects.setdefault(split, set()).add(subject)
         del by_split, candidates  # the largest thing in memory; the journal has the rows
+        remove_files(self.args.out, list(done))
+        cohort = cohort_of(self.dataset, self.args)
+        write_record(self.args.out, self.dataset.name, cohort, subjects if any(done.values()) else {})
         self._write(done, balance)
-        write_record(self.args.out, self.dataset.name, cohort_of(self.dataset, self.args), subjects)
         self.journal.remove()
         return self._report({split: len(names) for split, names in done.items()}, balance)
 
@@ -192,7 +194,6 @@ class _Run:
     def _write(self, done: dict[str, list[str]], balance: dict[str, dict[str, Any]]) -> None:
         args = self.args
         settings = {name: _told(value) for name, value in sorted(vars(args).items()) if name not in NOT_IN_CARD}
-        remove_files(args.out, list(done))
         for split, names in done.items():
             self.logs[split].sort()
             card = write_split(

@@ -149,7 +149,8 @@ def _overlap(a: "Pixels", b: "Pixels") -> bool:
 def _caption(draw: ImageDraw.ImageDraw, row: SheetRow, at: tuple[int, int]) -> None:
     extra, truth = row.extra, row.truth
     images = f"{row.images} images, the first shown" if row.images > 1 else ""
-    facts = [f"row {row.number}", extra.get("split"), row.ability, extra.get("view"), images]
+    regions = "white: regions" if any(item.get("finding") for item in box_list(truth, "regions")) else ""
+    facts = [f"row {row.number}", extra.get("split"), row.ability, extra.get("view"), images, regions]
     lines = [
         (_shorten(str(extra.get("prompt_id") or ""), SIDE, TEXT), PALE),
         (_shorten(" · ".join(str(fact) for fact in facts if fact), SIDE, TEXT), PALE),

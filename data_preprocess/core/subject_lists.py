@@ -66,9 +66,12 @@ def known_subjects(out: str | os.PathLike[str], cohort: str, splits: Sequence[st
 
 
 def write_record(out: str | os.PathLike[str], name: str, cohort: str, splits: Mapping[str, Iterable[str]]) -> None:
-    """Leave the subjects of a run in OUT/subjects.json; those of splits whose files it did not touch stay.
+    """Leave the subjects of a run in OUT/subjects.json; those of splits it does not name stay while their file does.
 
-    A folder without any data file holds nobody out.
+    Call it before the data files are written: a run that is killed in between holds out too many, never too few.
+
+    Args:
+        splits: empty where the run has no rows: it holds nobody out.
     """
     path = Path(out, SUBJECTS)
     earlier: dict[str, Any] = {}
@@ -79,8 +82,6 @@ def write_record(out: str | os.PathLike[str], name: str, cohort: str, splits: Ma
         split: list(map(str, known)) for split, known in earlier.items() if Path(out, f"{split}.parquet").is_file()
     }
     there |= {split: sorted(set(subjects)) for split, subjects in splits.items()}
-    if not any(Path(out).glob("*.parquet")):
-        there = {}
     text = json.dumps({"data": name, "cohort": cohort, "splits": dict(sorted(there.items()))}, ensure_ascii=False)
     write_text(path, text + "\n")
 

@@ -52,7 +52,8 @@ def trace_content(drawn: Candidate, args: Namespace) -> Content:
         "findings_without_box": sum(not region.box and bool(text) for region, text in found),
         "regions_left_out": len(boxed) - len(traced),
     }
-    return report_content(split_sections(read_report(drawn.payload["report"])), args, regions=traced, extra=extra)
+    sections = split_sections(read_report(drawn.payload["report"]))
+    return report_content(sections, args, labels=drawn.labels, regions=traced, extra=extra)
 
 
 def anatomy_content(drawn: Candidate, args: Namespace) -> Content:

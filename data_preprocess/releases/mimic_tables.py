@@ -21,6 +21,11 @@ from radverl.labels import Labels
 
 SUBJECT = re.compile(r"p?(\d{8})(?:\.0)?")  # exports write "p10000032" and "10000032.0" too
 STUDY = re.compile(r"s?(\d{8})(?:\.0)?")
+LABELS = "chexpert|negbio|rules|FILE"  # of --labels
+LABELS_HELP = (
+    "table of MIMIC-CXR-JPG, our own labeller, or a table with study_id and the 14 labels, then only its\n"
+    "studies are written (default: %(default)s)"
+)
 _DICOM = re.compile(r"\w[\w.-]{0,99}", re.A)
 _LEAVES = re.compile(r"[/\\]|\.\.")
 Place = tuple[str, str]  # split and row_id of a study; one object for all its images
@@ -84,6 +89,19 @@ def read_study_labels(option: str, root: str) -> dict[str, Labels] | None:
     columns, rows = open_table(path)
     require(path, columns, ("study_id",))
     return labels_of_rows(enumerate(rows, 1), _label_key, str(path))
+
+
+def known_labels(labels: dict[str, Labels] | None, study: Study) -> Labels | None:
+    """The labels of a study; None: by our rules.
+
+    Raises:
+        SkipRow: the table of labels has none.
+    """
+    if labels is None:
+        return None
+    if study.study_id not in labels:
+        raise SkipRow(f"the labels have no row of study {study.study_id}", "no labels")
+    return labels[study.study_id]
 
 
 def require(path: Path, columns: list[str], wanted: tuple[str, ...]) -> None:
