@@ -38,7 +38,9 @@ CRITICAL = re.compile(
 # Of these, what Ray starts again in a run with radverl's rewards (radverl/verl_plugin/failures/workers.py).
 RESTARTED = re.compile(r"ray::\w*RewardLoopWorker")
 RESTART_SECONDS = 120.0  # it imports verl and loads a tokenizer on a busy machine
-CLOSED_BY_VERL = re.compile(r"ray::\w*(StorageUnit|TransferQueueController)")  # at the end of a run that failed
+# At the end of a run that failed verl closes its queue; the task runner is gone as soon as it has raised the error that
+# the command ends with, seconds later on a busy machine.
+GONE_WITH_THE_ERROR = re.compile(r"ray::\w*(StorageUnit|TransferQueueController|TaskRunner)")
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 SHM = Path("/dev/shm")
 
@@ -169,7 +171,7 @@ def watch(command: list[str], stats: Path | None = None) -> int:
         exit_code = run.child.poll()
         first_dead = run.lost(2 * SCAN_SECONDS) if exit_code and lost is None else None
         # verl noticed by itself; its own error rarely says who it was
-        if first_dead is not None and not CLOSED_BY_VERL.search(first_dead.title):
+        if first_dead is not None and not GONE_WITH_THE_ERROR.search(first_dead.title):
             print(
                 f"radverl watchdog: {_name(first_dead.title)} died before the run failed.", file=sys.stderr, flush=True
             )

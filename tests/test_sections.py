@@ -167,6 +167,7 @@ KNOWN = [
         {"impression": "Normal.", "technique": "PA.", "findings": "Clear."},
     ),
     # Addenda, preliminary texts, several reports.
+    ("IMPRESSION: b.\nADDENDUM 9:14 no change.", {"impression": "b.", "addendum": "9:14 no change."}),
     ("ADDENDUM BEGINS\nx\nADDENDUM ENDS\n\nFINDINGS: a", {"addendum": "x", "findings": "a"}),
     (
         "FINDINGS: a\nIMPRESSION: b\n\n----------\nADDENDUM #1:\nIMPRESSION: c",

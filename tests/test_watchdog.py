@@ -83,6 +83,23 @@ def test_a_dead_actor_ends_the_run_and_is_named(driver, capfd) -> None:
     assert_nothing_left(name)
 
 
+@pytest.mark.parametrize(
+    ("title", "named"), [("ray::WorkerDict", True), ("ray::TaskRunnerV1.run", False), ("ray::SimpleStorageUnit", False)]
+)
+def test_who_died_before_a_run_failed_is_named_unless_the_error_took_it_along(
+    title: str, named: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd
+) -> None:
+    monkeypatch.setattr(watchdog, "SETTLED_SECONDS", 0.5)
+    file = tmp_path / "fails.py"
+    file.write_text(
+        "import os, sys, time\nfrom setproctitle import setproctitle\n"
+        f"if os.fork() == 0:\n    setproctitle({title!r}); time.sleep(3); os._exit(0)\n"
+        "os.wait(); time.sleep(5); sys.exit(1)\n"
+    )
+    assert watchdog.watch([sys.executable, str(file)]) == 1
+    assert ("died before the run failed" in capfd.readouterr().err) is named
+
+
 def test_a_run_that_ends_leaves_no_actor_and_no_segment(driver) -> None:
     code, stats, name = driver("VLLM::EngineCore", 300.0, 4.0)
     assert code == 0

@@ -37,10 +37,11 @@ _WITHOUT_COLON = re.compile(
 )
 _TAG = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][A-Za-z _]{2,30})>|\[(?P<bracket>[A-Za-z][A-Za-z ]{2,30})\]:?")
 _ADDENDUM = re.compile(
-    r"^[ \t*]{0,80}(?:FINAL )?ADDENDUM\b(?! TO)(?: BEGINS?\b| START\b|[ \t]*\(?#?[ \t]*\d{1,2}\)?(?![.\d]))?[ \t:*]*",
+    r"^[ \t*]{0,80}(?:FINAL )?ADDENDUM\b(?! TO)(?: BEGINS?\b| START\b|[ \t]*\(?#?[ \t]*\d{1,2}\)?(?![.\d]|:\d))?"
+    r"[ \t:*]*",
     re.M,
 )
-_WET_READ = re.compile(r"^[ \t*]{0,80}WET READ\b(?: VERSION)?(?: #\d{1,2})?[ \t:*]*", re.M | re.I)
+_WET_READ = re.compile(r"^[ \t*]{0,80}WET READ\b(?: VERSION)?(?: #\d{1,2}(?!\d|:\d))?[ \t:*]*", re.M | re.I)
 _RULE = re.compile(r"^[ \t]{0,80}(?:_{10,}|={3,}|-{3,}|\*{3,})[ \t]*$", re.M)
 _ADDENDUM_END = re.compile(r"^[ \t*]{0,80}(?:END OF (?:THE )?ADDENDUM|ADDENDUM ENDS?)\b[ \t:.*]*$", re.M | re.I)
 _FINAL_REPORT = re.compile(r"FINAL (?:RADIOLOGY )?REPORT[ \t*]*$", re.M)
