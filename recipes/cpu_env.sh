@@ -9,17 +9,7 @@ export TORCHDYNAMO_DISABLE=1 TOKENIZERS_PARALLELISM=false VLLM_LOGGING_LEVEL=${V
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} VLLM_CPU_OMP_THREADS_BIND=nobind
 RANKS=${RANKS:-1} # FSDP ranks; each is a logical Ray GPU
 
-stop() { # bad input: one sentence, exit 2
-  printf '%s: %s\n' "$(basename "$0" .sh)" "$*" >&2
-  exit 2
-}
-whole_numbers() { # names of variables that must hold one
-  local name
-  for name in "$@"; do
-    [[ ${!name} =~ ^[1-9][0-9]*$ ]] || stop "$name=${!name} is not a whole number above 0; correct it."
-  done
-}
-quoted() { printf "'%s'" "${1//\'/\\\'}"; } # a path as hydra's grammar takes it, with any of = , '
+source "$(dirname "${BASH_SOURCE[0]}")/checks.sh"
 whole_numbers RANKS
 
 CPU_SFT=(

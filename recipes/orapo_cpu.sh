@@ -62,17 +62,11 @@ if [[ ${DRY_RUN:-0} == 1 ]]; then
   exit 0
 fi
 
-COHORT_ARGS=(--cue "$CUE" --seed 0 --n-train "$N_TRAIN" --n-val 0 --n-test "$N_TEST" --prevalence "${TAIL[@]}")
-POOL_ARGS=(--cue "$CUE" --seed 1 --n-train "$N_POOL" --n-val 0 --n-test 0 --balance)
+FILMS=(--size 112 --style template)
+COHORT_ARGS=("${FILMS[@]}" --cue "$CUE" --seed 0 --n-train "$N_TRAIN" --n-val 0 --n-test "$N_TEST" --prevalence "${TAIL[@]}")
+POOL_ARGS=("${FILMS[@]}" --cue "$CUE" --seed 1 --n-train "$N_POOL" --n-val 0 --n-test 0 --balance)
 WARM="steps=$WARM_STEPS seed=0"
 
-# What was made with other settings is never mixed in nor overwritten.
-settings_of_run() { local all="${RL[*]} $*"; printf '%s' "${all//"$OUT"/OUT}"; } # the same wherever OUT lies
-same() { # folder wanted: whether the folder is finished with these settings; refuses where it is with others
-  [[ -f $1/settings ]] || return 1
-  [[ $(<"$1/settings") == "$2" ]] || stop "$1 was made with other settings (see its file settings): set OUT to another folder, or remove it."
-}
-finished() { printf '%s' "$2" >"$1/settings"; }
 same "$COHORT" "${COHORT_ARGS[*]}" || true
 same "$POOL" "${POOL_ARGS[*]}" || true
 same "$OUT/warm_start" "$WARM" || true
@@ -85,18 +79,6 @@ done
 mkdir -p "$OUT/runs"
 "$PYTHON" -m radverl.doctor || stop "the checks above must pass first."
 
-draw() { # folder options...
-  local folder=$1
-  shift
-  if same "$folder" "$*"; then
-    say "films: already in $folder"
-  else
-    say "drawing simulated films with their reports: $folder"
-    rm -rf "$folder"
-    "$PYTHON" -m data_preprocess.simulated --out "$folder" --size 112 --style template --workers 2 "$@"
-    finished "$folder" "$*"
-  fi
-}
 draw "$COHORT" "${COHORT_ARGS[@]}"
 draw "$POOL" "${POOL_ARGS[@]}"
 
@@ -113,7 +95,7 @@ for file in "$POOL/train.parquet" "$COHORT/test.parquet"; do # also the rows tha
 done
 
 evaluate() { # a run or the warm start, and where the numbers go
-  "$PYTHON" -m radverl.evaluation.reproduce evaluate "$1" --out "$2" --data "$COHORT/test.parquet" \
+  "$PYTHON" -m radverl.evaluation.reproduce_orapo evaluate "$1" --out "$2" --data "$COHORT/test.parquet" \
     --max-new-tokens "$MAX_RESPONSE" 2>"$2.log" || { tail -n 5 "$2.log" >&2; exit 1; }
 }
 evaluate "$OUT/warm_start/model" "$OUT/warm_start/eval"
@@ -153,5 +135,5 @@ SHOWN=(
   --setting "OraPO=alpha 0.5, w 0.05 to 0.15, gamma 2, LN-DPO, tau $TAU"
 )
 (($# == 0)) || SHOWN+=(--setting "overrides=$*")
-"$PYTHON" -m radverl.evaluation.reproduce report "$OUT" --arms "${ARMS[@]}" --seeds "${SEEDS[@]}" "${SHOWN[@]}" \
+"$PYTHON" -m radverl.evaluation.reproduce_orapo report "$OUT" --arms "${ARMS[@]}" --seeds "${SEEDS[@]}" "${SHOWN[@]}" \
   ${DOCS:+--docs "$(from_here "$DOCS")"}

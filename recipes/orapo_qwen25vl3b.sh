@@ -19,30 +19,9 @@
 set -euo pipefail
 here=$PWD
 cd "$(dirname "$0")/.."
-stop() { # bad input: one sentence, exit 2
-  printf '%s: %s\n' "$(basename "$0" .sh)" "$*" >&2
-  exit 2
-}
-one_of() { # name of a variable, what it may be
-  local name=$1 value=${!1} allowed
-  for allowed in "${@:2}"; do [[ $value != "$allowed" ]] || return 0; done
-  shift
-  stop "$name=$value is unknown; use one of: $*."
-}
-whole_numbers() { # names of variables that must hold one
-  local name
-  for name in "$@"; do
-    [[ ${!name} =~ ^[1-9][0-9]*$ ]] || stop "$name=${!name} is not a whole number above 0; correct it."
-  done
-}
-quoted() { # a path as hydra's grammar takes it: backslashes count where a quote follows
-  printf "'%s'" "$(printf '%s' "$1" | sed -E "s/(\\\\*)'/\1\1\\\\'/g; s/(\\\\*)\$/\1\1/")"
-}
-from_here() { if [[ $1 == /* ]]; then printf '%s' "$1"; else printf '%s' "$here/$1"; fi; }
+source recipes/gpu_env.sh
 
-PYTHON=${PYTHON:-.venv/bin/python}
-command -v "$PYTHON" >/dev/null || stop "PYTHON=$PYTHON is not there; run make setup."
-DRY_RUN=${DRY_RUN:-0} REWARD=${REWARD:-facts} ORAPO=${ORAPO:-1} ORACLE=${ORACLE:-dpo}
+REWARD=${REWARD:-facts} ORAPO=${ORAPO:-1} ORACLE=${ORACLE:-dpo}
 ENGINE=${ENGINE:-fsdp2} # recipes/orapo_qwen25vl3b_megatron.sh sets megatron
 MODEL=${MODEL:-Qwen/Qwen2.5-VL-3B-Instruct} # OraPO, sec. 4.1
 STUDIES=${STUDIES:-1000}                    # OraPO, sec. 4.1; Table 3 also has 400
@@ -54,14 +33,13 @@ MAX_RESPONSE=${MAX_RESPONSE:-512}           # ours: longer than nearly all findi
 GPUS=${GPUS:-4} GPU_MEMORY_GB=${GPU_MEMORY_GB:-24} # OraPO, sec. 4.1: four A10 of 24 GB
 SEED=${SEED:-0}                             # ours: the paper names none
 
-one_of DRY_RUN 0 1
 one_of REWARD facts accuracy
 one_of ORAPO 0 1
 one_of ORACLE dpo sft
 one_of ENGINE fsdp2 megatron
 whole_numbers STUDIES B K EPOCHS MAX_PROMPT MAX_RESPONSE GPUS ${STEPS:+STEPS}
 [[ $SEED =~ ^[0-9]+$ ]] || stop "SEED=$SEED is not a whole number; correct it."
-[[ $LR =~ ^[0-9]*\.?[0-9]+(e-?[0-9]+)?$ ]] || stop "LR=$LR is not a number such as 2.5e-7; correct it."
+numbers 2.5e-7 LR
 [[ $ORAPO == 1 || $ORACLE == dpo ]] || stop "ORACLE=$ORACLE does nothing with ORAPO=0; unset one of them."
 ((STUDIES >= B)) || stop "STUDIES=$STUDIES is less than a batch of B=$B; correct one of them."
 ((B * K % GPUS == 0)) || stop "B x K = $((B * K)) rollouts do not divide among GPUS=$GPUS; change one of them."
@@ -73,12 +51,7 @@ name=orapo_qwen25vl3b
 [[ $ORAPO == 1 ]] || name+=_grpo
 [[ $ORACLE == dpo ]] || name+=_$ORACLE
 [[ $STUDIES == 1000 ]] || name+=_$STUDIES
-if [[ -n ${OUT:-} ]]; then OUT=$(from_here "$OUT"); else OUT=$PWD/outputs/$name; fi
-[[ ! -e $OUT || -d $OUT ]] || stop "OUT=$OUT is a file; name a folder."
-if [[ -n ${DATA:-} ]]; then DATA=$(from_here "$DATA"); else DATA=data/chexpert_plus_$STUDIES; fi
-[[ ! -d $(from_here "$MODEL") ]] || MODEL=$(from_here "$MODEL")
-[[ $DATA$MODEL$OUT != *'${'* && $DATA$MODEL$OUT != *$'\n'* ]] || # verl resolves its config again and again
-  stop "DATA, MODEL or OUT holds \${ or a line break, which no config can hold; use another path."
+resolve_paths "outputs/$name" "data/chexpert_plus_$STUDIES"
 if [[ ! -f $DATA/train.parquet || ! -f $DATA/val.parquet ]]; then
   # --max-pixels: ours, 512 tokens of 28 x 28 pixels
   lacks=train.parquet
@@ -87,7 +60,7 @@ if [[ ! -f $DATA/train.parquet || ! -f $DATA/val.parquet ]]; then
 --image-root PNG --out $DATA --balance $STUDIES --split train val --max-pixels 401408"
   [[ $lacks == train.parquet ]] ||
     missing+=" (if you did: its studies lack a section, see $DATA/val.skipped.jsonl; try --target impression)"
-  if [[ $DRY_RUN == 1 ]]; then printf '%s: %s\n' "$name" "$missing" >&2; else stop "$missing"; fi
+  lacking "$missing"
 fi
 
 DATA_ARGS=(
@@ -198,30 +171,20 @@ TRAINER=(
 )
 RUN=("${DATA_ARGS[@]}" "${ALGORITHM[@]}" "${REWARD_ARGS[@]}" "${ACTOR[@]}" "${ROLLOUT[@]}" "${TRAINER[@]}")
 
-export VERL_USE_EXTERNAL_MODULES=radverl.verl_plugin HYDRA_FULL_ERROR=1 TOKENIZERS_PARALLELISM=false
-export VLLM_NO_USAGE_STATS=1 RAY_USAGE_STATS_ENABLED=0 DO_NOT_TRACK=1
 if [[ $DRY_RUN == 1 ]]; then
   exec "$PYTHON" -m radverl.verl_plugin.dry_run "${RUN[@]}" "$@"
 fi
 
-# Resuming continues another run's weights under this run's name, unless the two are the same run.
 settings="$name DATA=$DATA MODEL=$MODEL SEED=$SEED B=$B K=$K LR=$LR"
 settings+=" MAX_PROMPT=$MAX_PROMPT MAX_RESPONSE=$MAX_RESPONSE GPUS=$GPUS $*"
-if [[ -f $OUT/settings && $(<"$OUT/settings") != "$settings" ]]; then
-  stop "$OUT holds a run with other settings ($OUT/settings); set OUT to another folder, or give those."
-fi
-local_model=() count=()
-[[ ! -d $MODEL ]] || { local_model=(--model "$MODEL"); count=(--model "$MODEL" --max-prompt-length "$MAX_PROMPT"); }
+same_run "$settings"
+count=()
+[[ ! -d $MODEL ]] || count=(--model "$MODEL" --max-prompt-length "$MAX_PROMPT")
 "$PYTHON" -m radverl.verl_plugin.dry_run "${RUN[@]}" "$@" >/dev/null
-"$PYTHON" -m radverl.doctor "${local_model[@]}" || stop "the checks above must pass first."
-for file in "$DATA/train.parquet" "$DATA/val.parquet"; do
-  "$PYTHON" -m radverl.cli data check "$file" "${count[@]}"
-done
-mkdir -p "$OUT"
-printf '%s\n' "$settings" >"$OUT/settings"
-export VERL_FILE_LOGGER_PATH="$OUT/metrics_$(date +%Y%m%d_%H%M%S).jsonl" # verl empties the file when it starts
+check_machine
+check_files "${count[@]}" -- "$DATA/train.parquet" "$DATA/val.parquet"
+start_run "$settings"
 "$PYTHON" -m radverl.watchdog --stats "$OUT/stats.json" -- "$PYTHON" -m verl.trainer.main_ppo "${RUN[@]}" "$@" 2>&1 |
   tee -a "$OUT/train.log"
-step=$OUT/checkpoints/global_step_$(<"$OUT/checkpoints/latest_checkpointed_iteration.txt")
 printf '\nmake a Hugging Face folder of it, then evaluate it with radverl eval:\n  %s\n' \
-  "$PYTHON -m verl.model_merger merge --backend ${ENGINE%2} --local_dir $step/actor --target_dir $OUT/model"
+  "$PYTHON -m verl.model_merger merge --backend ${ENGINE%2} --local_dir $(last_step)/actor --target_dir $OUT/model"

@@ -17,10 +17,13 @@ from PIL import Image
 from data_preprocess.chest_imagenome import main
 from data_preprocess.core.rows import read_rows
 from data_preprocess.core.skiplog import SkipRow
+from data_preprocess.core.splits import in_part
+from data_preprocess.core.traces import RESPONSE_TOKENS, estimated_tokens, fitting, trace_text
 from data_preprocess.releases import imagenome_graph
 from data_preprocess.releases.imagenome_boxes import frames_disagree, image_box, padding, to_224, to_original
-from data_preprocess.releases.imagenome_graph import REGIONS, regions_of
+from data_preprocess.releases.imagenome_graph import REGIONS, attribute_words, precedence, regions_of
 from data_preprocess.releases.imagenome_rows import finding
+from radverl import datacheck
 from radverl.boxes import write_boxes
 from radverl.labels import CHEXPERT_14
 from tests.written_files import skips
@@ -350,6 +353,123 @@ def test_max_regions_keeps_abnormal_ones_in_order(release: Release) -> None:
     assert truth["regions"][0]["finding"] == ""
 
 
+def test_attributes_without_a_phrase_are_told(release: Release) -> None:
+    said = ["anatomicalfinding|yes|lung opacity", "nlp|yes|abnormal", "disease|no|pneumonia", "odd", "a|maybe|b"]
+    assert attribute_words([*said, said[0]]) == "Lung opacity. No pneumonia."
+    assert attribute_words(["nlp|yes|normal"]) == ""  # which does not say what is normal
+    graph = scene_graph(image_name(1), 10000001, 50000001, {"left lung": LUNG, "spine": HEART, "svc": ANGLE})
+    graph["attributes"] = [
+        {"bbox_name": "left lung", "attributes": [said]}, {"bbox_name": "spine", "attributes": [["nlp|yes|normal"]]},
+        {"bbox_name": "svc", "phrases": ["Unchanged."], "attributes": [["device|yes|picc"]]},
+    ]  # fmt: skip
+    release.add(1, graph=graph)
+    release.write()
+    _, out = release.run()
+    (truth,) = truths(out).values()
+    assert [(region["name"], region["finding"]) for region in truth["regions"]] == [
+        ("left lung", "Lung opacity. No pneumonia.")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),  # as Qwen's tokenizer counts them
+    [
+        (trace_text([{"name": "left costophrenic angle", "box": [0.53, 0.7, 0.83, 0.85], "finding": "Small left "
+         "pleural effusion."}], "Findings: Small left effusion. Impression: Left effusion."), 74),
+        ("Findings: The heart is mildly enlarged. There is no pneumothorax. Impression: 1. Cardiomegaly. 2. No acute "
+         "process.", 36),
+        ("[0.53, 0.11, 0.88, 0.84]", 24),
+        (trace_text([{"name": name, "box": [0.1, 0.2, 0.31, 0.42], "finding": "There is bibasilar atelectasis without "
+         "consolidation or interstitial edema."} for name in ("right lung", "left lung", "cardiac silhouette")],
+         "Findings: Clear. Impression: Normal chest radiograph."), 183),
+    ],
+)  # fmt: skip
+def test_estimated_tokens(text: str, tokens: int) -> None:
+    assert 0.9 * tokens <= estimated_tokens(text) <= 1.15 * tokens
+
+
+def test_a_trace_fits_a_response(release: Release) -> None:
+    """Where not all regions have room, abnormal ones stay, then the large ones, both sides alike."""
+    long = "There is a small opacity that may be atelectasis, aspiration or early pneumonia in a patient with a cough."
+    boxes, phrases = dict.fromkeys(REGIONS, LUNG), {name: [f"In the {name}: {long}"] for name in REGIONS}
+    release.add(1, boxes=boxes, phrases=phrases, abnormal=["spine"])
+    release.write()
+    _, out = release.run()
+    (truth,) = truths(out).values()
+    kept = [region["name"] for region in truth["regions"]]
+    assert {"spine", "right lung", "left lung", "cardiac silhouette", "left costophrenic angle"} <= set(kept)
+    assert kept == [region for region in REGIONS if region in kept]  # in the order they have
+    assert truth["regions_left_out"] == len(REGIONS) - len(kept) > 10
+    (twin,) = read_rows(out / "sft_train.parquet")
+    target = twin["messages"][1]["content"]
+    assert target == trace_text(truth["regions"], truth["report"])
+    assert RESPONSE_TOKENS - 70 < estimated_tokens(target) <= RESPONSE_TOKENS
+    card = json.loads((out / "train.json").read_text())["traces"]
+    assert card["estimated_tokens"] == dict.fromkeys(("min", "median", "max"), estimated_tokens(target)) | {
+        "over_1024": 0
+    }
+    assert (card["regions"]["max"], card["regions_left_out"]) == (len(kept), truth["regions_left_out"])
+    assert f"Traces have {len(kept)} to {len(kept)} regions" in (out / "train.md").read_text()
+
+    _, everything = release.run("--max-response-length", "9999", out="everything")
+    (whole,) = truths(everything).values()
+    assert [region["name"] for region in whole["regions"]] == list(REGIONS)
+    code, none = release.run("--max-response-length", "60", out="none")
+    assert (code, skips(none)) == (1, {"p10000001/s50000001": "trace too long"})
+
+
+def test_what_is_kept_first() -> None:
+    order = sorted(REGIONS, key=precedence)
+    assert order[:4] == ["right lung", "left lung", "cardiac silhouette", "mediastinum"]
+    for name in REGIONS:
+        if name.startswith("left "):
+            assert order.index(name) - order.index("right " + name.removeprefix("left ")) == 1
+    assert sorted(["neck", "spine", "new region"], key=precedence) == ["spine", "neck", "new region"]
+
+
+@given(
+    lengths=st.lists(st.integers(0, 40), min_size=1, max_size=12), tokens=st.integers(1, 1200), data=st.data()
+)  # fmt: skip
+def test_fitting_is_the_start_of_the_order(lengths: list[int], tokens: int, data: st.DataObject) -> None:
+    regions = [{"name": f"region {i}", "box": [0, 0, 1, 1], "finding": "lung " * n} for i, n in enumerate(lengths)]
+    order = data.draw(st.permutations(range(len(regions))))
+    kept = [regions.index(region) for region in fitting(regions, "Clear.", order, tokens)]
+    assert kept == sorted(order[: len(kept)])
+    if kept:
+        assert estimated_tokens(trace_text([regions[place] for place in kept], "Clear.")) <= tokens
+    assert len(fitting(regions, "Clear.", order, tokens + 50)) >= len(kept)
+
+
+@given(st.lists(st.integers(0, 10_000), min_size=4, max_size=4))
+def test_a_box_keeps_its_area_in_a_trace(corners: list[int]) -> None:
+    (x0, x1), (y0, y1) = sorted(corners[:2]), sorted(corners[2:])
+    box = [value / 10_000 for value in (x0, y0, x1 + (x0 == x1), y1 + (y0 == y1))]
+    (written,) = json.loads(trace_text([{"name": "svc", "box": box, "finding": ""}], "")[7:].partition("</think>")[0])
+    assert written["box"][0] < written["box"][2]
+    assert written["box"][1] < written["box"][3]
+    assert written["box"] == pytest.approx(box, abs=0.005001)
+
+
+def test_the_files_pass_the_data_check(release: Release, capsys: pytest.CaptureFixture[str]) -> None:
+    boxes = {"left lung": (-30, 40, 140, 900), "svc": (100, 100, 101, 101), "left costophrenic angle": ANGLE}
+    for number, split in enumerate(("train", "train", "valid"), 1):
+        phrases = {"left lung": ["Small effusion, unchanged from ___."], "svc": ["A line ends in the SVC."]}
+        release.add(number, 10000000 + number, 50000000 + number, split=split, boxes=boxes, phrases=phrases)
+    release.write()
+    _, out = release.run()
+    assert datacheck.main([str(out), "--strict"]) == 0
+    assert capsys.readouterr().out.count("clean") == 4
+    row, _ = read_rows(out / "train.parquet")
+    (truth, _) = truths(out).values()
+    assert {region["name"]: region["finding"] for region in truth["regions"]} == {
+        "left lung": "Small effusion.", "svc": "A line ends in the SVC.",
+    }  # fmt: skip
+    assert all(
+        word in row["prompt"][0]["content"] for word in ('"region"', '"box"', '"finding"', "<think>", "<answer>")
+    )
+    assert "findings and impression" in row["prompt"][0]["content"]
+
+
 def test_what_is_skipped(release: Release, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(imagenome_graph, "MAX_BYTES", 20_000)
     whole = scene_graph(image_name(1), 10000001, 50000001)
@@ -503,14 +623,67 @@ def test_splits_of_mimic(release: Release, capsys: pytest.CaptureFixture[str]) -
     splits = ["test", "train", "validate", "train", "train", "odd"]
     lines = [f"{image_name(number)},{split}\n" for number, split in enumerate(splits, 1)]
     (release.mimic / "mimic-cxr-2.0.0-split.csv").write_text("dicom_id,split\n" + "".join(lines))
-    code, out = release.run("--splits-of", "mimic")
+    code, out = release.run()
     assert code == 0
+    assert json.loads((out / "train.json").read_text())["settings"]["splits_of"] == "mimic"
     assert [list(truths(out, split)) for split in ("train", "val", "test")] == [
         ["p10000002/s50000002", "p10000004/s50000004"], ["p10000003/s50000003"], ["p10000001/s50000001"],
     ]  # fmt: skip
     assert skips(out)[image_name(5)] == "image to avoid"
     record = json.loads((out / "subjects.json").read_text())["splits"]
     assert record["test"] == ["10000001", "10000005"]
+    _, own = release.run("--splits-of", "imagenome", out="own/traces")
+    assert list(truths(own)) == ["p10000001/s50000001", "p10000004/s50000004", "p10000006/s50000006"]
+    _, own = release.run("--task", "anatomy", out="own/anatomy")
+    assert json.loads((own / "train.json").read_text())["settings"]["splits_of"] == "imagenome"
+
+
+def test_without_mimics_split_table_the_run_says_so(release: Release, capsys: pytest.CaptureFixture[str]) -> None:
+    release.add(1)
+    release.write()
+    assert release.run()[0] == 0
+    assert "so the splits are those of Chest ImaGenome" in capsys.readouterr().err
+    assert release.run("--splits-of", "imagenome")[0] == 0
+    assert release.run("--task", "anatomy")[0] == 0
+    assert "Chest ImaGenome" not in capsys.readouterr().err
+
+
+def test_parts_of_the_training_subjects_share_nobody(release: Release) -> None:
+    for number in range(1, 41):
+        for study in range(1 + number % 2):
+            release.add(
+                100 * number + study, 10000000 + number, 50000000 + 100 * number + study,
+                split="valid" if number > 36 else "train",
+            )  # fmt: skip
+    release.write()
+    rows, subjects = {}, {}
+    for part in ("0:1", "0:.3", ".3:1"):
+        _, out = release.run("--train-part", part, "--contact-sheet", "0", out=part.replace(":", "-"))
+        rows[part] = truths(out).keys()
+        subjects[part] = set(json.loads((out / "subjects.json").read_text())["splits"]["train"])
+        assert len(truths(out, "val")) == 6
+    assert len(rows["0:1"]) == 54
+    assert rows["0:.3"] | rows[".3:1"] == rows["0:1"]
+    assert not subjects["0:.3"] & subjects[".3:1"]
+    assert 4 <= len(subjects["0:.3"]) <= 18
+    _, out = release.run("--train-part", ".3:1", "--limit", "7", "--seed", "1", out=".3-1")
+    assert truths(out).keys() < rows[".3:1"]
+    assert len(truths(out)) == 7
+    assert json.loads((out / "train.json").read_text())["settings"]["train_part"] == "0.3:1.0"
+
+
+def test_a_part_is_a_share_of_the_subjects() -> None:
+    names = [str(10000000 + number) for number in range(4000)]
+    assert 0.13 < sum(in_part(name, 0, 0.15) for name in names) / 4000 < 0.17
+    assert all(in_part(name, 0, 0.4) != in_part(name, 0.4, 1) for name in names)
+
+
+@pytest.mark.parametrize("part", ["", "0", "0:", "1:0", "0:1.1", "-1:1", "nan:1", "0:1:2", ".5:.5", "a:b"])
+def test_what_is_no_part(release: Release, part: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        release.run(f"--train-part={part}")
+    assert stop.value.code == 2
+    assert "is no part of 0-1; write 0:.15, for example" in capsys.readouterr().err
 
 
 def test_rows_of_the_tables_that_are_none(release: Release) -> None:

@@ -343,7 +343,7 @@ def test_waiting_does_not_hold_the_callers_loop_and_cancelling_is_passed_on():
     async def both(judge):
         nonlocal ticks
         asked = asyncio.create_task(judge.states_async(REPORT))
-        while not asked.done() and ticks < 5:
+        while not asked.done() and (ticks < 5 or not begun.is_set()):
             await asyncio.sleep(0.01)
             ticks += 1
         asked.cancel()
@@ -352,8 +352,8 @@ def test_waiting_does_not_hold_the_callers_loop_and_cancelling_is_passed_on():
 
     with serve(slow) as server:
         asyncio.run(both(judge_of(server)))
-        assert ticks == 5
-        assert begun.wait(5)
+        assert ticks >= 5
+        assert begun.is_set()
         assert judge_of(server).states(REPORT)["Edema"] == ENTAILED  # the call went on for whoever asks next
 
 
@@ -498,7 +498,7 @@ def test_score_on_a_file(tmp_path, capsys):
     assert code == 0
     printed = capsys.readouterr().out
     assert "over 2 of 3 rows" in printed
-    assert "judge failed, not in the mean: 1 rows (refused 1)" in printed
+    assert "failed, not in the mean: 1 rows (refused 1)" in printed
     assert "failed_" not in printed
 
 

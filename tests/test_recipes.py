@@ -6,11 +6,12 @@ import re
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.recipe_runs import arguments_of, recipe, settings_of, values_of
 
 ROOT = Path(__file__).parents[1]
 
@@ -40,16 +41,16 @@ def test_dry_run_prints_the_resolved_config_and_starts_nothing(tmp_path: Path) -
     [
         ("data.train_batch_sizes=3", "train_batch_sizes"),
         ("data.train_batch_size=7", "ppo_mini_batch_size"),
-        ("reward.radverl.reward=fact", "choose one of accuracy, facts"),
+        ("reward.radverl.reward=fact", "choose one of accuracy"),
         ("actor_rollout_ref.actor.no_such_key=1", "no_such_key"),
         ("+reward.radverl.kwargs.judge=nobody", "nobody"),
         ("+reward.radverl.kwargs.beat=2", "beat"),
     ],
 )
-def test_dry_run_refuses_what_verl_would_refuse(override: str, says: str) -> None:
-    run = demo(override, DRY_RUN="1")
-    assert run.returncode == 2
-    assert says in run.stderr
+def test_dry_run_refuses_what_verl_would_refuse(capsys, override: str, says: str) -> None:
+    code, _, err = dry_run(capsys, arguments_of("demo_cpu", override))
+    assert code == 2
+    assert says in err
 
 
 @pytest.mark.parametrize(
@@ -78,9 +79,8 @@ def test_bad_input_is_one_sentence_before_anything_starts(tmp_path: Path, enviro
 
 
 def test_paths_may_hold_what_hydra_gives_meaning_to(tmp_path: Path) -> None:
-    run = demo(DRY_RUN="1", OUT=str(tmp_path / "lr=3e-4, it's here"))
-    assert run.returncode == 0, run.stderr
-    assert "lr=3e-4,it'shere/rl/checkpoints" in "".join(run.stdout.split()).replace("''", "'")  # YAML wraps and quotes
+    found = settings_of(arguments_of("demo_cpu", OUT=str(tmp_path / "lr=3e-4, it's here")))
+    assert found["trainer.default_local_dir"] == f"{tmp_path}/lr=3e-4, it's here/rl/checkpoints"
 
 
 def test_relative_paths_are_the_callers(tmp_path: Path) -> None:
@@ -126,54 +126,9 @@ ORAPO_SETTINGS = (
 IDLE_OFFLOAD = ("offload_policy=False", "param_offload=True", "optimizer_offload=True")
 
 
-def recipe(name: str, *overrides: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["bash", str(ROOT / f"recipes/{name}.sh"), *overrides],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-
-
 @pytest.fixture(scope="module")
-def arguments(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[str]]:
-    """What the recipe hands to the dry run, as it would to verl: PYTHON is a program that prints its arguments."""
-    program = tmp_path_factory.mktemp("program") / "print_arguments"
-    program.write_text("#!/bin/sh\nshift 2\nprintf '%s\\n' \"$@\"\n")
-    program.chmod(0o755)
-
-    def call(name: str = FSDP, *overrides: str, **environment: str) -> list[str]:
-        run = recipe(name, *overrides, **{"PYTHON": str(program), "DRY_RUN": "1", "OUT": "/out", **environment})
-        assert run.returncode == 0, run.stderr
-        return run.stdout.splitlines()
-
-    return call
-
-
-def settings_of(overrides: list[str]) -> dict[str, Any]:
-    """The composed config as dotted key -> value."""
-    return _settings_of(tuple(overrides))
-
-
-@cache
-def _settings_of(overrides: tuple[str, ...]) -> dict[str, Any]:
-    from omegaconf import OmegaConf
-
-    from radverl.verl_plugin.dry_run import compose
-
-    found: dict[str, Any] = {}
-
-    def walk(value: Any, name: str) -> None:
-        if isinstance(value, dict):
-            for key, inner in value.items():
-                walk(inner, f"{name}.{key}" if name else key)
-        else:
-            found[name] = value
-
-    walk(OmegaConf.to_container(compose(list(overrides))), "")
-    return found
+def arguments() -> Callable[..., list[str]]:
+    return lambda name=FSDP, *overrides, **environment: arguments_of(name, *overrides, **environment)
 
 
 @pytest.fixture(scope="module")
@@ -371,7 +326,7 @@ def test_dry_run_checks_config_data_and_memory(
         (["data.train_files=a=b"], "hydra cannot read the override 'data.train_files=a=b'"),
         (["trainer.v1=null"], "not a valid verl config: "),
         (["trainer.v1.trainer_mode=orapo"], "Unknown trainer 'orapo'"),
-        (["reward.radverl.reward=fact"], "choose one of accuracy, facts"),
+        (["reward.radverl.reward=fact"], "choose one of accuracy"),
         (["actor_rollout_ref.actor.ppo_max_token_len_per_gpu=1279"], "less than 1280 tokens: a row is not cut"),
         (["algorithm.orapo.mode=group"], "less than 11520 tokens: the 9 rows of a prompt stay together"),
         (["data.train_batch_size=32", "actor_rollout_ref.actor.ppo_mini_batch_size=32"], "give 20 rows"),
@@ -409,7 +364,7 @@ def test_dry_run_refuses_data_that_cannot_be_trained_on(
     import pyarrow.parquet as pq
 
     from data_preprocess.core.rows import read_rows, write_rows
-    from radverl.verl_plugin import dry_run as module
+    from radverl.verl_plugin import dry_run_parts as module
 
     rows = read_rows(studies / "train.parquet")
     if "too long" in broken:
@@ -436,7 +391,7 @@ def test_dry_run_refuses_data_that_cannot_be_trained_on(
     "name", ["it's a place", r"back\slash\'s", "both'' \\", "co,mma=[x] {y}", "röntgen", "$HOME", "~"]
 )
 def test_names_of_folders_reach_verl_as_they_are(arguments: Callable[..., list[str]], name: str) -> None:
-    found = settings_of(arguments(OUT=f"/out/{name}", DATA=f"/data/{name}", MODEL=f"/model/{name}"))
+    found = values_of(arguments(OUT=f"/out/{name}", DATA=f"/data/{name}", MODEL=f"/model/{name}"))
     assert found["trainer.experiment_name"] == name
     assert found["trainer.default_local_dir"] == f"/out/{name}/checkpoints"
     assert found["data.train_files"] == f"/data/{name}/train.parquet"

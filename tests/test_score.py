@@ -120,7 +120,7 @@ def test_a_failed_judge_is_counted_and_is_no_zero(flaky):
 def test_nothing_scored_exits_1(flaky, tmp_path, capsys):
     path = write_jsonl(tmp_path / "x.jsonl", [{"prediction": "down", "labels": LABELS}])
     assert main(["flaky", "--input", str(path)]) == 1
-    assert "judge failed, not in the mean: 1 rows" in capsys.readouterr().out
+    assert "failed, not in the mean: 1 rows" in capsys.readouterr().out
 
 
 def test_command_prints_and_writes(tmp_path, capsys):
@@ -235,3 +235,22 @@ def test_the_input_is_not_overwritten(tmp_path, capsys):
     assert main(["facts", "--input", str(path), "--out", str(tmp_path / "y" / ".." / "x.jsonl")]) == 2
     assert "is the input itself" in capsys.readouterr().err
     assert path.read_text() == before
+
+
+def test_a_row_of_regions_is_scored_with_the_size_of_its_image(tmp_path, capsys):
+    """`extra_info`, an object or its JSON, reaches the reward: boxes in pixels need it."""
+    truth = json.dumps({"regions": [{"name": "left lung", "box": [0.5, 0.25, 1.0, 0.75], "finding": "clear lung"}]})
+    output = (
+        '<think>[{"region": "left lung", "box": [100, 25, 200, 75], "finding": "clear lung"}]</think>'
+        "<answer>Clear lungs.</answer>"
+    )
+    size = {"width": 200, "height": 100}
+    rows = [
+        {"prediction": output, "ground_truth": truth, "extra_info": info} for info in (size, json.dumps(size), None)
+    ]
+    path = write_jsonl(tmp_path / "x.jsonl", rows)
+    assert main(["gated", "--input", str(path), "--set", "box_space=pixel", "--out", str(tmp_path / "y.jsonl")]) == 0
+    first, second, third = [json.loads(line) for line in (tmp_path / "y.jsonl").read_text().splitlines()]
+    assert (first["score"], second["score"]) == (2.0, 2.0)
+    assert "width" in third["detail"]
+    assert "spatial: 1.0000" in capsys.readouterr().out

@@ -245,6 +245,43 @@ def test_trace_task_and_embedded_images(tmp_path: Path) -> None:
     assert [r["name"] for r in json.loads(row["reward_model"]["ground_truth"])["regions"]] == named
 
 
+def test_a_trace_names_the_regions_that_were_asked_for(tmp_path: Path) -> None:
+    names = ["left costophrenic angle", "cardiac silhouette", "trachea"]
+    assert run(tmp_path, "--n-train", "2", "--size", "64", "--task", "trace", "--trace-regions", *names) == 0
+    row, sft = read_rows(tmp_path / "train.parquet")[0], read_rows(tmp_path / "sft_train.parquet")[0]
+    head = sft["messages"][1]["content"].split("</think>")[0].removeprefix("<think>")
+    assert [item["region"] for item in json.loads(head)] == names
+    assert [r["name"] for r in json.loads(row["reward_model"]["ground_truth"])["regions"]] == names
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=20, deadline=None)
+def test_a_border_moves_film_and_boxes_together(seed: int) -> None:
+    """Black outside the film; all boxes keep their place in it."""
+    plain, moved = (draw_study(seed, 96, kinds=["effusion"], border=border) for border in (0.0, 0.4))
+    assert plain.report == moved.report
+    spine = {r["name"]: r["box"] for r in moved.regions}["spine"]  # as high as the film
+    top, scale = spine[1], spine[3] - spine[1]
+    assert 0.6 - 1e-3 <= scale <= 1.0
+    left = spine[0] - scale * {r["name"]: r["box"] for r in plain.regions}["spine"][0]
+    for before, after in zip([*plain.regions, *plain.boxes], [*moved.regions, *moved.boxes], strict=True):
+        expected = [start + scale * v for start, v in zip((left, top) * 2, before["box"], strict=True)]
+        assert after["box"] == pytest.approx(expected, abs=1e-3)
+    lit = np.argwhere(moved.image > 0)
+    assert lit[:, 0].min() >= round(96 * top) - 1
+    assert lit[:, 0].max() <= round(96 * (top + scale))
+    assert abs(lit[:, 0].max() - 96 * (top + scale)) < 6
+    assert lit[:, 1].min() >= round(96 * left) - 1
+
+
+def test_without_a_border_nothing_changes() -> None:
+    assert np.array_equal(draw_study(5, 64).image, draw_study(5, 64, border=0.0).image)
+    with pytest.raises(ValueError, match=r"border is 0\.6"):
+        draw_study(5, 64, border=0.6)
+    with pytest.raises(ValueError, match="'heart' is unknown"):
+        draw_study(5, 64, trace_regions=["heart"])
+
+
 def test_prevalence_is_followed() -> None:
     wanted = {"Edema": 0.3, "Fracture": 0.05, "No Finding": 0.4, "Support Devices": 0.5}
     entries = plan({"train": 4000}, 0, prevalence=wanted)
@@ -287,6 +324,11 @@ def test_a_split_does_not_depend_on_the_others() -> None:
         (["--n-train", "-3"], "positive"),
         (["--size", "32"], "64"),
         (["--cue", "0"], "cue"),
+        (["--border", "nan"], "border"),
+        (["--border", "0.6"], "0.5"),
+        (["--trace-regions", "trachea"], "--task trace"),
+        (["--task", "trace", "--trace-regions", "heart"], "unknown"),
+        (["--task", "trace", "--trace-regions", "svc", "svc"], "given twice"),
         (["--workers", "0"], "workers"),
         (["--split", ".5/.2"], "three shares"),
         (["--split", "a/b/c"], "three shares"),

@@ -1,6 +1,7 @@
 """The command line that the data scripts share, and its values: whole numbers, image sizes, the prompt."""
 
 import argparse
+import math
 from pathlib import Path
 from typing import get_args
 
@@ -48,6 +49,10 @@ def parser_of(dataset: DataSet) -> argparse.ArgumentParser:
     add("--balance", type=positive, metavar="N", help="draw N training rows, label-balanced")
     add("--uncertain", choices=get_args(UncertainPolicy), default="ones", help="ones (default): count for --balance")
     add("--limit", type=positive, metavar="N", help="draw at most N rows of each split; with --balance: val, test")
+    add(
+        "--train-part", type=part, metavar="A:B",
+        help="training rows of these subjects alone, by hash: 0:.15 and .15:1 share none, in any data set",
+    )  # fmt: skip
     add("--seed", type=int, default=0, help="of --balance and --limit; splits do not depend on it")
     add("--max-pixels", type=pixels, help="shrink larger images to this many pixels, keeping their shape")
     add("--embed-images", action="store_true", help="store image bytes in the Parquet files instead of paths")
@@ -157,7 +162,7 @@ def _prompt(args: argparse.Namespace) -> str:
     elif args.task == "report":
         return prompts.report_prompt(TARGETS[args.target])
     else:
-        return prompts.TRACE if args.task == "trace" else ""
+        return prompts.trace_prompt(TARGETS[args.target]) if args.task == "trace" else ""
     if args.task not in GROUNDING_TASKS and "{name}" in text:
         raise ValueError(f"the prompt {text[:60]!r} has {{name}}, which only grounding tasks fill in; leave it out.")
     if args.task in GROUNDING_TASKS and "{name}" not in text:
@@ -170,6 +175,17 @@ def positive(text: str, least: int = 1) -> int:
     if not text.isdecimal() or int(text[:20]) < least:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number of at least {least}")
     return int(text[:20])  # beyond any table or picture; Python refuses to read thousands of digits
+
+
+def part(text: str) -> tuple[float, float]:
+    """A part of all subjects as two places in 0-1, for argparse."""
+    try:
+        start, stop = map(float, text.split(":"))
+    except ValueError:
+        start, stop = math.nan, math.nan
+    if not 0 <= start < stop <= 1:  # False for NaN too
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no part of 0-1; write 0:.15, for example")
+    return start, stop
 
 
 def pixels(text: str) -> int:

@@ -25,7 +25,7 @@ from data_preprocess.core.outputs import output_folder
 from data_preprocess.core.parallel import ordered_map
 from data_preprocess.core.skiplog import SkipLog, SkipRow
 from data_preprocess.core.split_files import refuse_others_files, remove_files, write_split
-from data_preprocess.core.splits import SPLITS
+from data_preprocess.core.splits import SPLITS, in_part
 from data_preprocess.core.subject_lists import known_subjects, write_record
 from data_preprocess.core.work import forget_images, labels_of, make_entry, refuse_absent_images
 from radverl import __version__
@@ -36,7 +36,8 @@ UNWANTED = content.UNWANTED | {
 }  # fmt: skip
 # Options that say which rows, or how; the others decide what a row is.
 NOT_OF_ROWS = {
-    "out", "split", "balance", "limit", "seed", "workers", "held_out", "on_leak", "contact_sheet", "skip_bad",
+    "out", "split", "balance", "limit", "train_part", "seed", "workers", "held_out", "on_leak", "contact_sheet",
+    "skip_bad",
 }  # fmt: skip
 NOT_IN_CARD = {"out", "split", "workers", "contact_sheet", "skip_bad", "held_out", "judge_url", "prompt_file"}
 ROWS_AT_ONCE = 256  # of the journal
@@ -114,7 +115,10 @@ class _Run:
             entries = ((e["row"], SkipRow(str(e["detail"]), str(e["reason"]))) for e in log.entries)
             _stop_at_damage(self.args, self.dataset, entries)
         by_split: dict[str, dict[str, Candidate]] = {split: {} for split in self.logs}
+        part = self.args.train_part or (0.0, 1.0)
         for candidate in sorted(candidates, key=lambda c: c.row_id):
+            if candidate.split == "train" and not in_part(candidate.subject_id, *part):
+                continue
             by_split[candidate.split][candidate.row_id] = candidate
         if self.args.balance:
             self._read_labels(by_split["train"])
@@ -227,6 +231,8 @@ def cohort_of(dataset: DataSet, args: argparse.Namespace) -> str:
 
 def _told(value: Any) -> Any:
     """An option's value for the card: of a path only the name, so that the card is the same on every machine."""
+    if isinstance(value, tuple):
+        return ":".join(map(str, value))
     return os.path.basename(os.path.abspath(value)) if isinstance(value, str) and os.path.exists(value) else value
 
 

@@ -7,10 +7,6 @@ import hashlib
 from collections.abc import Sequence
 
 BOX_FORM = " Answer with boxes [x1, y1, x2, y2] in 0 to 1 of the image width and height, or None."
-TRACE = (
-    "List the regions of this chest radiograph with box and finding inside <think>, then write the report inside "
-    "<answer>."
-)
 ANATOMY = (
     "Where is the {name} in this chest radiograph?",
     "Locate the {name}.",
@@ -59,6 +55,15 @@ GROUNDING = {"anatomy": ANATOMY, "abnormality": ABNORMALITY, "phrase": PHRASE}
 def report_prompt(sections: Sequence[str]) -> str:
     """The text that asks for these sections of a report."""
     return f"Write the {' and '.join(sections)} of this chest radiograph."
+
+
+def trace_prompt(sections: Sequence[str]) -> str:
+    """The text that asks for a trace (`data_preprocess.core.traces`), then these sections of a report."""
+    return (
+        'Inside <think>, list the regions of this chest radiograph as JSON: [{"region": name, "box": [x0, y0, x1, y1] '
+        'in 0 to 1 of the image width and height, "finding": what is seen there}, ...]. Then write the '
+        f"{' and '.join(sections)} inside <answer>."
+    )
 
 
 def wording(texts: Sequence[str], row_id: str) -> str:

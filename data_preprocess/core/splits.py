@@ -29,8 +29,18 @@ def hash_split(subject_id: str, *, val_fraction: float = 0.1, test_fraction: flo
         raise ValueError(
             f"val_fraction {val_fraction} and test_fraction {test_fraction} must be at least 0 and sum to less than 1."
         )
-    digest = hashlib.sha256(f"0:{subject_id}".encode("utf-8", "surrogatepass")).digest()
-    place = int.from_bytes(digest[:8], "big") / 2**64
+    place = _place(f"0:{subject_id}")
     if place < val_fraction:
         return "val"
     return "test" if place < val_fraction + test_fraction else "train"
+
+
+def in_part(subject_id: str, start: float, stop: float) -> bool:
+    """Whether a subject is in the part `start` to `stop` (0-1) of all, by another hash than that of the splits."""
+    return start <= _place(f"part:{subject_id}") < stop
+
+
+def _place(text: str) -> float:
+    """A place in 0-1, below 1, drawn by hash."""
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+    return (int.from_bytes(digest[:8], "big") >> 11) / 2**53

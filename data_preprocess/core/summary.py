@@ -6,12 +6,12 @@
 import hashlib
 import json
 import os
-import statistics
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from data_preprocess.core.skiplog import SkipLog, write_text
+from data_preprocess.core.trace_card import TraceCounts, spread, trace_lines
 
 STATES = ((1, "present"), (0, "absent"), (-1, "uncertain"), (None, "not mentioned"))
 WORDS_PER_BIN = 20
@@ -33,6 +33,7 @@ def summarise(path: str | os.PathLike[str], skipped: SkipLog, settings: dict[str
     sizes: Counter[str] = Counter()
     tasks: Counter[str] = Counter()
     labels: dict[str, Counter[Any]] = {}
+    traces = TraceCounts()
     boxes = regions = 0
     sources, subjects, studies = set[str](), set[str](), set[str]()
     columns = ["data_source", "ability", "reward_model", "extra_info"]
@@ -46,13 +47,15 @@ def summarise(path: str | os.PathLike[str], skipped: SkipLog, settings: dict[str
             regions += len(truth.get("regions") or [])
             sizes[f"{extra['width']} x {extra['height']}"] += 1
             tasks[row["ability"]] += 1
+            if row["ability"] == "trace":
+                traces.add(truth)
             sources.add(row["data_source"])
             subjects.add(extra["subject_id"])
             studies.add(extra["study_id"])
     bins: Counter[int] = Counter()
     for count, rows in words.items():
         bins[count // WORDS_PER_BIN * WORDS_PER_BIN] += rows
-    return {
+    card = {
         "file": path.name,
         "rows": words.total(),
         "subjects": len(subjects),
@@ -64,15 +67,14 @@ def summarise(path: str | os.PathLike[str], skipped: SkipLog, settings: dict[str
         "boxes": boxes,
         "regions": regions,
         "report_words": {
-            "min": min(words, default=0),
-            "median": _median(words),
-            "max": max(words, default=0),
+            **spread(words),
             "histogram": {f"{low}-{low + WORDS_PER_BIN - 1}": bins[low] for low in sorted(bins)},
         },
         "image_sizes": dict(sorted(sizes.items(), key=lambda item: (-item[1], item[0]))),
         "settings": settings or {},
         "sha256": _sha256(path),
     }
+    return card | ({"traces": traces.card()} if tasks["trace"] else {})
 
 
 def write_card(
@@ -100,6 +102,7 @@ def _markdown(card: dict[str, Any]) -> str:
         f"Report length in words: {words['min']} to {words['max']}, median {words['median']:g}.",
         "",
         *_rows(("words", "rows"), words["histogram"].items()),
+        *(trace_lines(card["traces"]) if "traces" in card else []),
         f"Skipped: {skipped['rows']} rows.",
         "",
         *_rows(("reason", "rows"), skipped["reasons"].items()),
@@ -117,10 +120,6 @@ def _rows(header: tuple[str, ...], rows: Any) -> list[str]:
     """A Markdown table and a blank line; nothing where there are no rows."""
     body = ["| " + " | ".join(str(v).replace("|", "\\|").replace("\n", " ") for v in row) + " |" for row in rows]
     return ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header), *body, ""] if body else []
-
-
-def _median(counts: Counter[int]) -> float:
-    return statistics.median(counts.elements()) if counts else 0
 
 
 def _sha256(path: Path) -> str:

@@ -12,6 +12,7 @@ from data_preprocess.core.traces import trace_text
 from data_preprocess.phantom import devices, lesions, render, trace
 from data_preprocess.phantom.anatomy import Anatomy, sample_anatomy
 from data_preprocess.phantom.findings import KINDS, LABEL_KIND, Finding, detail
+from data_preprocess.phantom.placement import place
 from data_preprocess.phantom.report import Report, write_report
 
 MIN_SIZE = 64
@@ -167,6 +168,8 @@ def draw_study(
     patient: int | Sequence[int] | None = None,
     style: str = "prose",
     cue: float = 1.0,
+    border: float = 0.0,
+    trace_regions: Sequence[str] | None = None,
 ) -> Study:
     """Draw one study.
 
@@ -179,8 +182,11 @@ def draw_study(
         patient: seed of the anatomy, for several studies of one subject; `seed` where None.
         style: "prose" or "template".
         cue: conspicuity of findings; 1 is meant for 112 pixels and up.
+        border: up to which share of the image side stays black around the film (see `placement`).
+        trace_regions: the regions that the trace names; as `trace.select` has them where None.
     Raises:
-        ValueError: a size under 64, an unknown kind or style, or a cue that is not positive.
+        ValueError: a size under 64, an unknown kind, style or region, a cue that is not positive, or a border outside
+            [0, 0.5].
     """
     seeds = _seeds(seed)
     if size < MIN_SIZE:
@@ -197,12 +203,16 @@ def draw_study(
     findings = list(findings)
     a = sample_anatomy(np.random.default_rng([*(seeds if patient is None else _seeds(patient)), 12]))
     drawing = draw_film(a, findings, size, seeds, cue)
+    placed = place(border, np.random.default_rng([*seeds, 14]))
     report = write_study_report(seeds, findings, style)
-    regions = trace.describe(trace.region_boxes(a, drawing.ctr, drawing.widen, drawing.lift), findings)
-    boxes = [{"label": f.label, "name": f.name, "box": b} for f, b in zip(findings, drawing.boxes, strict=True)]
-    text = trace_text(trace.select(regions), report.text)
+    drawn = trace.region_boxes(a, drawing.ctr, drawing.widen, drawing.lift)
+    regions = trace.describe({name: placed.box(box) for name, box in drawn.items()}, findings)
+    boxes = [
+        {"label": f.label, "name": f.name, "box": placed.box(b)} for f, b in zip(findings, drawing.boxes, strict=True)
+    ]
+    text = trace_text(trace.select(regions, trace_regions), report.text)
     return Study(
-        drawing.image,
+        placed.image(drawing.image),
         findings,
         report.labels,
         boxes,

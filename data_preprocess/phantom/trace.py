@@ -120,9 +120,17 @@ def describe(boxes: dict[str, list[float]], findings: Sequence[Finding]) -> list
     return out
 
 
-def select(regions: Sequence[Region], most: int = 10) -> list[Region]:
-    """The regions that a trace names: `CORE` first, then those with a finding, `most` at the most."""
+def select(regions: Sequence[Region], names: Sequence[str] | None = None, most: int = 10) -> list[Region]:
+    """The regions that a trace names: those of `names`, or `CORE` first, then those with a finding, up to `most`.
+
+    Raises:
+        ValueError: a name that is no region.
+    """
     by = {r["name"]: r for r in regions}
+    if names is not None:
+        if unknown := [name for name in names if name not in by]:
+            raise ValueError(f"region {unknown[0]!r} is unknown; use {', '.join(CORE)}, or another of {len(by)}.")
+        return [by[name] for name in names]
     core = [by[n] for n in CORE]
     return (core + [r for r in regions if r["finding"] and r["name"] not in CORE])[:most]
 

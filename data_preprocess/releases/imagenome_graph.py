@@ -13,6 +13,7 @@ import lzma
 import os
 import zipfile
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +39,11 @@ REGIONS = (
     "right clavicle", "left clavicle", "spine", "abdomen", "right upper abdomen", "left upper abdomen",
 )  # fmt: skip
 _PLACE = {name: place for place, name in enumerate(REGIONS)}
+# Where not all have room, these come before what is inside them (ours).
+_FOREMOST = (
+    "right lung", "left lung", "cardiac silhouette", "mediastinum", "right costophrenic angle",
+    "left costophrenic angle", "right hilar structures", "left hilar structures",
+)  # fmt: skip
 
 
 @dataclass
@@ -110,6 +116,25 @@ def regions_of(graph: dict[str, Any], width: int, height: int) -> tuple[list[Reg
             said = [text for texts in _told(one, "attributes") for text in _list(texts) if isinstance(text, str)]
             region.attributes = list(dict.fromkeys([*region.attributes, *said]))
     return sorted(found.values(), key=lambda region: (_PLACE.get(region.name, len(_PLACE)), region.name)), dropped
+
+
+def precedence(name: str) -> tuple[int, int, int, str]:
+    """Sorts regions by what to keep where not all have room; left is not behind everything right."""
+    first = _FOREMOST.index(name) if name in _FOREMOST else len(_FOREMOST)
+    place = _PLACE.get(name, len(_PLACE))
+    pair = _PLACE.get("right " + name.removeprefix("left "), place) if name.startswith("left ") else place
+    return first, pair, place, name
+
+
+def attribute_words(attributes: Sequence[str]) -> str:
+    """Attributes as sentences, "Lung opacity. No pleural effusion."; what "normal" may stand for is not guessed."""
+    said = [parts for text in attributes if len(parts := [part.strip() for part in text.split("|")]) == 3]
+    out = []
+    for category, answer, name in said:
+        if category != "nlp" and answer in ("yes", "no") and name:
+            text = name if answer == "yes" else f"no {name}"
+            out.append(f"{text[0].upper()}{text[1:]}.")
+    return " ".join(dict.fromkeys(out))
 
 
 def _name(one: dict[str, Any]) -> str:

@@ -1,27 +1,30 @@
 """A scene graph becomes a row: the reasoning trace of a study, or the place of one region.
 
 A region's finding is what its phrases say, each sentence once, without the headers and list numbers that the release
-left in them, without references to prior studies and marks of de-identification (`--priors`, `--blanks`).
+left in them, without references to prior studies and marks of de-identification (`--priors`, `--blanks`). A region that
+has attributes but no phrase gets those in words.
 """
 
 import hashlib
 import re
 from argparse import Namespace
 from collections.abc import Sequence
+from typing import Any
 
 from data_preprocess.core.candidates import Candidate, Content
 from data_preprocess.core.content import MAX_REPORT, grounding_content, report_content
 from data_preprocess.core.image_files import header_size, refuse_other_shape
 from data_preprocess.core.reports import refuse_empty, words
 from data_preprocess.core.skiplog import SkipRow
-from data_preprocess.releases.imagenome_graph import Region, read_graph, regions_of
+from data_preprocess.core.traces import fitting, trace_text
+from data_preprocess.releases.imagenome_graph import Region, attribute_words, precedence, read_graph, regions_of
 from data_preprocess.releases.mimic_files import read_report
 from radverl.text import apply_blanks, remove_prior_references, split_sections, split_sentences
 
 REGIONS = ("with-findings", "all")
-NO_FINDING, FEWER = "no region with a finding", "fewer regions"
+NO_FINDING, FEWER, TOO_LONG = "no region with a finding", "fewer regions", "trace too long"
 UNWANTED = frozenset({
-    NO_FINDING, FEWER, "no box left", "no scene graph", "image to avoid", "not in a split",
+    NO_FINDING, FEWER, TOO_LONG, "no box left", "no scene graph", "image to avoid", "not in a split",
 })  # fmt: skip
 _NOT_SEEN = ("indication", "history", "comparison", "technique", "examination", "notification")
 _NUMBER = re.compile(r"^(?:#?\d{1,2}[.)]\s+|#\d\s+|[-*\u2022]\s+)")
@@ -35,7 +38,7 @@ def trace_content(drawn: Candidate, args: Namespace) -> Content:
         SkipRow: the graph or the report cannot be used, or nothing is left of one of them.
     """
     regions, dropped = _regions(drawn, args)
-    found = [(region, finding(region.phrases, args.priors, args.blanks)) for region in regions]
+    found = [(region, _finding(region, args)) for region in regions]
     if sum(len(text) for _, text in found) > MAX_REPORT:
         raise SkipRow(f"the phrases of its regions have more than {MAX_REPORT} characters", "report too long")
     told = [(region, text) for region, text in found if text or args.regions == "all"]
@@ -43,17 +46,23 @@ def trace_content(drawn: Candidate, args: Namespace) -> Content:
     if not boxed:
         raise SkipRow("no phrase is about a region that has a box", NO_FINDING)
     traced = []
-    for region, text in (boxed[place] for place in sorted(_foremost(boxed)[: args.max_regions])):
+    for region, text in boxed:
         if text:
             refuse_empty(text, "")
         traced.append({"name": region.name, "box": region.box, "finding": text, "attributes": region.attributes})
     extra = {
-        "dropped_boxes": dropped,
-        "findings_without_box": sum(not region.box and bool(text) for region, text in found),
-        "regions_left_out": len(boxed) - len(traced),
-    }
+        "dropped_boxes": dropped, "findings_without_box": sum(not region.box and bool(text) for region, text in found),
+    }  # fmt: skip
     sections = split_sections(read_report(drawn.payload["report"]))
-    return report_content(sections, args, labels=drawn.labels, regions=traced, extra=extra)
+    content = report_content(sections, args, labels=drawn.labels, extra=extra)
+    report = content.truth["report"]
+    kept = fitting(traced, report, _foremost(boxed)[: args.max_regions], args.max_response_length)
+    if not kept:
+        message = f"its report and a region have more than {args.max_response_length} tokens"
+        raise SkipRow(message, TOO_LONG)
+    content.truth |= {"regions": kept, "regions_left_out": len(traced) - len(kept)}
+    content.target = trace_text(kept, report)
+    return content
 
 
 def anatomy_content(drawn: Candidate, args: Namespace) -> Content:
@@ -105,9 +114,20 @@ def _regions(drawn: Candidate, args: Namespace) -> tuple[list[Region], int]:
     return regions, dropped
 
 
+def _finding(region: Region, args: Namespace) -> str:
+    # Where phrases are there and nothing is left of them, their attributes are about a prior study as well.
+    told = any(map(str.strip, region.phrases))
+    return finding(region.phrases if told else [attribute_words(region.attributes)], args.priors, args.blanks)
+
+
 def _foremost(boxed: Sequence[tuple[Region, str]]) -> list[int]:
-    """Places of the regions, abnormal ones first, then those with a finding."""
-    return sorted(range(len(boxed)), key=lambda i: (not boxed[i][0].abnormal, not boxed[i][1], i))
+    """Places of the regions, those to be kept first: abnormal ones, then those with a finding."""
+
+    def rank(place: int) -> tuple[Any, ...]:
+        region, text = boxed[place]
+        return not region.abnormal, not text, precedence(region.name)
+
+    return sorted(range(len(boxed)), key=rank)
 
 
 def _said(phrase: str) -> str:

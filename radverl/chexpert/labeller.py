@@ -63,7 +63,7 @@ def label_report(text: str) -> Labels:
         text: a whole report (findings and impression are read, the other sections are not) or plain text. The first
             100,000 characters count.
     """
-    read = [_read_sentence(s) for s in reported_sentences(text)]
+    read = [read_sentence(s) for s in reported_sentences(text)]
     mentions = _drop_hints([m for ms, _ in read for m in ms])
     labels: Labels = dict.fromkeys(CHEXPERT_14)
     other = False
@@ -86,14 +86,14 @@ def explain(text: str) -> list[Evidence]:
     Mentions that were dropped (masked, history, benign) are not listed; label "other" marks abnormal words that only
     speak against "No Finding".
     """
-    pairs = [(s, m) for s in reported_sentences(text) for m in _read_sentence(s)[0]]
+    pairs = [(s, m) for s in reported_sentences(text) for m in read_sentence(s)[0]]
     kept = set(map(id, _drop_hints([m for _, m in pairs])))
     return [Evidence(m.label, m.status, s, m.start, m.end, m.cue, m.kind) for s, m in pairs if id(m) in kept]
 
 
 def has_clinical_content(text: str) -> bool:
     """Whether the text names any finding, device or normal chest statement; False for empty and senseless text."""
-    return any(mentions or normal for mentions, normal in map(_read_sentence, reported_sentences(text)))
+    return any(mentions or normal for mentions, normal in map(read_sentence, reported_sentences(text)))
 
 
 def reported_sentences(text: str) -> list[str]:
@@ -127,7 +127,7 @@ def _pieces(sentence: str) -> list[str]:
 
 
 @lru_cache(maxsize=16384)
-def _read_sentence(sentence: str) -> tuple[tuple[Mention, ...], bool]:
+def read_sentence(sentence: str) -> tuple[tuple[Mention, ...], bool]:
     """(mentions, whether the sentence says something about a chest image being normal or unchanged)."""
     lexicon = load()
     text = prepare(sentence)
@@ -216,4 +216,4 @@ def _drop_hints(mentions: list[Mention]) -> list[Mention]:
 
 def forget() -> None:
     """Empty the sentence cache (for time measurements and long-running processes)."""
-    _read_sentence.cache_clear()
+    read_sentence.cache_clear()

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from radverl.datacheck.beside import check_against, check_twin
 from radverl.datacheck.columns import EXPECTED, REQUIRED, check_columns
+from radverl.datacheck.files import open_parquet, rows_of, text_of
 from radverl.datacheck.lengths import count_tokens, load_processor
 from radverl.datacheck.messages import check_messages, read_messages
 from radverl.datacheck.pictures import PictureCheck
@@ -15,7 +17,6 @@ from radverl.datacheck.report import DataFileError, Report
 from radverl.datacheck.truth import check_truth
 
 ROLES = ("rl", "sft")
-ROWS_AT_ONCE = 64  # embedded images are held in memory
 
 
 def check_parquet(
@@ -25,6 +26,7 @@ def check_parquet(
     max_prompt_length: int | None = None,
     role: str | None = None,
     others: Sequence[str | os.PathLike[str]] = (),
+    twin: str | os.PathLike[str] | None = None,
 ) -> Report:
     """Check one file for verl.
 
@@ -33,6 +35,7 @@ def check_parquet(
         max_prompt_length: longest prompt verl keeps (`data.max_prompt_length`); for SFT, the longest conversation.
         role: "rl" (prompt, reward_model) or "sft" (messages); by default what the columns say.
         others: other splits; subjects and prompts must not be in both, and the column types must agree.
+        twin: of an SFT file, the RL file of the same rows: its reports must be the answers.
     Raises:
         DataFileError: a file is missing or not Parquet, or the model folder cannot be used.
         ValueError: unknown role, or a length without a processor.
@@ -41,7 +44,7 @@ def check_parquet(
         raise ValueError(f"role is {role!r}; use one of {ROLES}.")
     if max_prompt_length is not None and processor is None:
         raise ValueError("max_prompt_length needs a processor to count with; pass the model's folder.")
-    table = _open(path)
+    table = open_parquet(path)
     role = role or ("sft" if "messages" in table.schema_arrow.names else "rl")
     report = Report(str(path), role, table.metadata.num_rows)
     if isinstance(processor, str | os.PathLike):
@@ -53,7 +56,7 @@ def check_parquet(
     media = {"videos", "audios"}.intersection(table.schema_arrow.names)
     prompt_ids: dict[str, int] = {}
     subjects: dict[str, int] = {}
-    for number, row in enumerate(_rows(table, str(path), (*REQUIRED[role], *EXPECTED[role]))):
+    for number, row in enumerate(rows_of(table, str(path), (*REQUIRED[role], *EXPECTED[role], "ability"))):
         before = len(report.errors)
         messages = read_messages(row.get("messages" if role == "sft" else "prompt"))
         images = _images(row.get("images"), decoded)
@@ -64,14 +67,16 @@ def check_parquet(
         if role == "rl" and "reward_model" in row:
             reward = row["reward_model"]
             truth = reward.get("ground_truth") if isinstance(reward, dict) else reward
-            for severity, kind, message in check_truth(truth, extra):
+            for severity, kind, message in check_truth(truth, extra, row.get("ability")):
                 report.add(number, severity, kind, message)
         _check_identity(number, extra, prompt_ids, report)
-        subjects.setdefault(_text(extra.get("subject_id")), number)
+        subjects.setdefault(text_of(extra.get("subject_id")), number)
         if processor is not None and messages and len(report.errors) == before:
             _check_length(number, messages, images, processor, max_prompt_length, report)
+    if twin is not None:
+        check_twin(table, open_parquet(twin), str(twin), report)
     for other in others:
-        _check_against(table, _open(other), str(other), prompt_ids, subjects, report)
+        check_against(table, open_parquet(other), str(other), prompt_ids, subjects, report)
     if report.rows == 0:
         report.add(None, "error", "no rows", "the file has no rows.")
     return report
@@ -101,13 +106,14 @@ def main(argv: list[str] | None = None) -> int:
     status = 0
     try:
         processor = load_processor(args.model) if args.model else None
-        for file, beside in _targets(args.file):
+        for file, beside, twin in _targets(args.file):
             report = check_parquet(
                 file,
                 processor=processor,
                 max_prompt_length=args.max_prompt_length,
                 role=args.role,
                 others=[*args.against, *beside],
+                twin=twin,
             )
             print("\n".join(report.lines()))
             if report.errors or (args.strict and report.problems):
@@ -118,46 +124,25 @@ def main(argv: list[str] | None = None) -> int:
     return status
 
 
-def _targets(paths: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """Each file to check, and the files of its folder it is held against: every pair of splits once."""
+def _targets(paths: Sequence[str]) -> Iterator[tuple[str, list[str], str | None]]:
+    """Each file to check, the files of its folder it is held against (every pair of splits once), and its RL twin."""
     for path in paths:
         if not os.path.isdir(path):
-            yield path, []
+            yield path, [], _twin(path)
             continue
         files = sorted(map(str, Path(path).glob("*.parquet")))
         if not files:
             raise DataFileError(f"{path}: is a folder without Parquet files; pass one that a data script has written.")
         splits = [file for file in files if not os.path.basename(file).startswith("sft_")]  # the twins of the others
         for file in files:
-            yield file, splits[splits.index(file) + 1 :] if file in splits else []
+            yield file, splits[splits.index(file) + 1 :] if file in splits else [], _twin(file)
 
 
-def _open(path: str | os.PathLike[str]) -> Any:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    if not os.path.isfile(path):
-        raise DataFileError(f"{path}: no such file; write it with radverl data <name>.")
-    try:
-        table = pq.ParquetFile(path)
-        # Names and writer are decoded when they are first asked for, and may be damaged like all else.
-        table.schema_arrow.to_string()
-        table.metadata.created_by  # noqa: B018
-        return table
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise DataFileError(f"{path}: is not a readable Parquet file ({_first_line(error)}).") from error
-
-
-def _rows(table: Any, name: str, wanted: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    import pyarrow as pa
-
-    names = table.schema_arrow.names
-    columns = [column for column in wanted if names.count(column) == 1]
-    try:
-        for batch in table.iter_batches(batch_size=ROWS_AT_ONCE, columns=columns):
-            yield from batch.to_pylist()
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise DataFileError(f"{name}: its data pages cannot be read ({_first_line(error)}); write it anew.") from error
+def _twin(path: str) -> str | None:
+    """The RL file that a data script has written with sft_SPLIT.parquet, where it is there."""
+    folder, name = os.path.split(path)
+    twin = os.path.join(folder, name.removeprefix("sft_"))
+    return twin if name.startswith("sft_") and os.path.isfile(twin) else None
 
 
 def _images(value: Any, decoded: bool) -> list[Any]:
@@ -182,7 +167,7 @@ def _check_images(
 
 
 def _check_identity(number: int, extra: dict[str, Any], prompt_ids: dict[str, int], report: Report) -> None:
-    name = _text(extra.get("prompt_id"))
+    name = text_of(extra.get("prompt_id"))
     if not name:
         return
     if name in prompt_ids:
@@ -205,34 +190,3 @@ def _check_length(
     if limit is not None and length > limit:
         fate = "stops at" if sft else "drops"
         report.add(number, "error", "too long", f"{length} tokens, more than {limit}; verl {fate} this row.")
-
-
-def _check_against(
-    table: Any, second: Any, name: str, prompt_ids: dict[str, int], subjects: dict[str, int], report: Report
-) -> None:
-    """Overlap with another split, and column types that keep the two from being read together."""
-    mine, theirs = table.schema_arrow, second.schema_arrow
-    for column in mine.names:
-        if mine.names.count(column) == theirs.names.count(column) == 1:
-            here, there = mine.field(column).type, theirs.field(column).type
-            if here != there:
-                message = f"column {column!r} is {here} here but {there} in {name}; verl cannot read both together."
-                report.add(None, "error", "column type", message)
-    if "extra_info" not in theirs.names or not (prompt_ids or any(subjects)):
-        message = f"one of this file and {name} has no prompt_id or subject_id, so their rows were not compared."
-        report.add(None, "warning", "not compared", message)
-    for number, row in enumerate(_rows(second, name, ("extra_info",))):
-        extra = row["extra_info"] if isinstance(row.get("extra_info"), dict) else {}
-        for key, known in (("prompt_id", prompt_ids), ("subject_id", subjects)):
-            value = _text(extra.get(key))
-            if value and value in known:
-                message = f"{key} {value!r} is also in row {number} of {name}; a split must not share it."
-                report.add(known[value], "error", f"shared {key}", message)
-
-
-def _text(value: Any) -> str:
-    return "" if value is None else str(value)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

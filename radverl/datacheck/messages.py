@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from data_preprocess.core.rows import SPECIAL_TOKEN
-from radverl.datacheck.report import Severity
-
-Found = tuple[Severity, str, str]
+from radverl.datacheck.report import Found
+from radverl.datacheck.traces import check_answer
 
 
 def read_messages(value: Any) -> list[dict[str, Any]]:
@@ -33,6 +32,8 @@ def check_messages(messages: list[dict[str, Any]], images: list[Any], role: str,
     last = messages[-1]
     if role == "sft" and (last.get("role") != "assistant" or not last["content"].strip()):
         yield "error", "empty target", "the last turn is no assistant text, so nothing is learned."
+    elif role == "sft":
+        yield from check_answer(last["content"])
 
 
 def _check_reserved(text: str, column: str, has_images: bool, media: set[str]) -> Iterator[Found]:

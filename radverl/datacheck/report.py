@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Severity = Literal["error", "warning"]
+Found = tuple[Severity, str, str]  # severity, kind, message
 
 
 class DataFileError(ValueError):

@@ -3,12 +3,13 @@
 The file is JSON lines or CSV, one report a row:
     prediction (or `output`, as in verl's rollout dumps)   the generated report
     ground_truth (or `gts`)                                 the JSON of our Parquet, or instead of it
+    extra_info                                              as in our Parquet: width and height, for boxes in pixels
     reference                                               the true report, and/or
     labels (or `labels_true`, as `radverl eval` writes it)  {label: 1 | 0 | -1 | null}; in a CSV one column per label
 Without labels the reference is labelled by the offline rules, and the summary says so.
 
-A row that cannot be scored is skipped and counted by reason; a row whose judge failed is counted by cause and kept out
-of means.
+A row that cannot be scored is skipped and counted by reason; a row whose judge or annotator failed is counted by cause
+and kept out of means.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from data_preprocess.core.outputs import output_file
 from data_preprocess.core.tabular import MalformedRow, read_table
 from radverl.evaluation.files import parse_json, write_jsonl
 from radverl.labels import CHEXPERT_14, normalise_labels
-from radverl.rewards import load
+from radverl.rewards import load, perfect_example
 from radverl.rewards.base import FAILURES, failure_causes
 
 PREDICTION_KEYS = ("prediction", "output")
@@ -194,14 +195,15 @@ def main(argv: list[str] | None = None) -> int:
 async def _score_all(rows: list[dict], module: ModuleType, settings: dict) -> tuple[list[dict], int]:
     # A setting that the reward refuses is no fault of a row: the reward's own example would be refused as well.
     try:
-        example = module.compute_score("file", *module.GOLD, None, **settings)
+        text, truth, extra_info, _ = perfect_example(module, settings)
+        example = module.compute_score("file", text, truth, extra_info, **settings)
         if inspect.isawaitable(example):
             example = await example
     except (TypeError, NotImplementedError) as error:
         raise ValueError(f"the reward refuses these settings ({error}).") from error
-    if settings.get("judge", "rules") != "rules" and example["failed"]:
-        causes = ", ".join(failure_causes(example))
-        raise ValueError(f"the judge gives no answer to the reward's own example ({causes}; see the line above).")
+    if example["failed"]:
+        causes = ", ".join(failure_causes(example)) or "no cause given"
+        raise ValueError(f"the judge or annotator gives no answer to the reward's own example ({causes}; see above).")
     compute = getattr(module, "compute_score_async", module.compute_score)
     gate = asyncio.Semaphore(ROWS_AT_ONCE)
 
@@ -217,13 +219,25 @@ async def _score_all(rows: list[dict], module: ModuleType, settings: dict) -> tu
             return {"row": index, "skipped": str(error)}, False
         try:
             async with gate:
-                result = compute(str(row.get("data_source") or "file"), prediction, truth, None, **settings)
+                source = str(row.get("data_source") or "file")
+                result = compute(source, prediction, truth, _extra_info(row), **settings)
                 return {"row": index, **(await result if inspect.isawaitable(result) else result)}, labelled
         except ValueError as error:
             return {"row": index, "skipped": REFUSED, "detail": str(error)}, False
 
     done = await asyncio.gather(*(one(index, row) for index, row in enumerate(rows)))
     return [result for result, _ in done], sum(labelled for _, labelled in done)
+
+
+def _extra_info(row: dict) -> dict | None:
+    given = row.get("extra_info")
+    if isinstance(given, str) and given.strip():
+        given = parse_json(given)
+    if given is None or given == "":
+        return None
+    if not isinstance(given, dict):
+        raise ValueError("extra_info is not an object")
+    return given
 
 
 def _json_row(line: str) -> dict:
@@ -273,6 +287,6 @@ def _print_summary(summary: dict) -> None:
         print(f"  labels read from the reference by the offline rules: {summary['labels_from_reference']} rows")
     if summary["failed"]:
         causes = ", ".join(f"{cause} {count}" for cause, count in sorted(summary["causes"].items()))
-        print(f"  judge failed, not in the mean: {summary['failed']} rows" + (f" ({causes})" if causes else ""))
+        print(f"  failed, not in the mean: {summary['failed']} rows" + (f" ({causes})" if causes else ""))
     for reason, count in sorted(summary["skipped"].items()):
         print(f"  skipped: {count} rows, {reason}")

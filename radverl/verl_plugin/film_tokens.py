@@ -7,8 +7,9 @@ their (first) image. A processor shrinks what is larger than its max_pixels.
 import json
 from pathlib import Path
 
-SQUARE = 28 * 28  # pixels of a token: Qwen2-VL and Qwen2.5-VL, patches of 14 merged two by two
-HUB_MAX_PIXELS = 16384 * SQUARE  # preprocessor_config.json of Qwen/Qwen2.5-VL-3B-Instruct and -7B-Instruct
+# Start of a hub name -> pixels of a token, patches of 14 or 16 merged two by two.
+SQUARES = {"Qwen/Qwen2-VL-": 28 * 28, "Qwen/Qwen2.5-VL-": 28 * 28, "Qwen/Qwen3-VL-": 32 * 32}
+HUB_MAX_TOKENS = 16384  # max_pixels of their preprocessor_config.json, in squares
 
 
 def largest_films(path: str, model: str, max_prompt_length: int) -> tuple[int, int, int] | None:
@@ -34,8 +35,8 @@ def _limits(model: str) -> tuple[int, int] | None:
     """Pixels of a token and the most pixels the processor lets through."""
     folder = Path(model).expanduser()
     if not folder.is_dir():
-        known = model.startswith(("Qwen/Qwen2.5-VL-", "Qwen/Qwen2-VL-"))
-        return (SQUARE, HUB_MAX_PIXELS) if known else None
+        square = next((pixels for start, pixels in SQUARES.items() if model.startswith(start)), None)
+        return (square, HUB_MAX_TOKENS * square) if square else None
     for name in ("preprocessor_config.json", "processor_config.json"):
         try:
             config = json.loads((folder / name).read_text(encoding="utf-8"))

@@ -18,7 +18,7 @@ from verl import DataProto
 from verl.experimental.reward_loop.reward_manager import register
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
-from radverl.rewards import load
+from radverl.rewards import load, perfect_example
 from radverl.rewards.base import failed, failure_causes
 from radverl.verl_plugin.failures.workers import is_restart
 
@@ -107,22 +107,22 @@ def check_on_gold(name: str, settings: dict[str, Any]) -> None:
     """Score the reward's own perfect report under these settings, before a run does anything with them.
 
     Raises:
-        ValueError: no such reward, or it does not give 1.0: a mistyped setting, a judge out of reach.
+        ValueError: no such reward, or it gives less than that deserves: a mistyped setting, a judge out of reach.
     """
     reward = load(name)
-    report, ground_truth = reward.GOLD
     try:
-        result = reward.compute_score("radverl check", report, ground_truth, {}, **settings)
+        report, ground_truth, extra_info, least = perfect_example(reward, settings)
+        result = reward.compute_score("radverl check", report, ground_truth, extra_info, **settings)
     except Exception as error:
         raise ValueError(f"+reward.radverl.reward={name} with {settings}: {error}") from error
     if result["failed"]:
         causes = ", ".join(failure_causes(result)) or "no cause given"
         raise ValueError(
-            f"+reward.radverl.reward={name} with {settings}: the judge gives no answer to the reward's own example "
-            f"({causes}; the warning above says more); check its settings and that it can be reached."
+            f"+reward.radverl.reward={name} with {settings}: its judge or annotator gives no answer to the "
+            f"reward's own example ({causes}; the warning above says more); check its settings and its server."
         )
-    if result["score"] < 1 - 1e-6:
+    if result["score"] < least - 1e-6:
         raise ValueError(
-            f"+reward.radverl.reward={name} with {settings} gives {result['score']:.3f} to a perfect report; "
-            "check its settings and its judge."
+            f"+reward.radverl.reward={name} with {settings} gives {result['score']:.3f} to a perfect report, "
+            f"and {least:g} was due; check its settings and its judge or annotator."
         )

@@ -72,6 +72,57 @@ def test_boxes() -> None:
     assert convert([[0.1, 0.2, 0.5, 1]], "unit", "pixel", 200, 100).tolist() == [pytest.approx([20, 20, 100, 100])]
 
 
+def test_boxes_in_text() -> None:
+    from radverl.boxes import parse_boxes
+
+    assert parse_boxes('[{"bbox_2d": [10, 20, 30, 40]}] and (0.1, 0.2, 0.3, 0.4)') == [
+        (10.0, 20.0, 30.0, 40.0),
+        (0.1, 0.2, 0.3, 0.4),
+    ]
+
+
+def test_radgraph_f1_of_annotations() -> None:
+    from radverl.radgraph import f1
+
+    def annotation(status: str) -> dict:
+        effusion = {"tokens": "effusion", "label": f"Observation::{status}", "start_ix": 1, "end_ix": 1}
+        left = {"tokens": "left", "label": "Anatomy::definitely present", "start_ix": 0, "end_ix": 0, "relations": []}
+        return {"text": "left effusion", "entities": {"1": left, "2": effusion | {"relations": [["located_at", "1"]]}}}
+
+    present, absent = annotation("definitely present"), annotation("definitely absent")
+    for level in ("simple", "partial", "complete", "radcliq"):
+        assert f1(present, present, level) == 1.0
+    assert f1(present, absent, "simple") == 0.5
+
+
+def test_annotators() -> None:
+    import radverl.radgraph
+    from radverl.radgraph import get_annotator
+
+    assert callable(radverl.radgraph.RadGraphAnnotator.annotate)
+    (annotation,) = get_annotator("rules").annotate(["No pneumothorax."])
+    assert [entity["label"] for entity in annotation["entities"].values()] == ["Observation::definitely absent"]
+
+
+def test_gated_reward_as_verl_calls_it() -> None:
+    from radverl.rewards.gated import compute_score
+
+    assert list(inspect.signature(compute_score).parameters)[:4] == [
+        "data_source",
+        "solution_str",
+        "ground_truth",
+        "extra_info",
+    ]
+    region = {"name": "left lung", "box": [0.5, 0.1, 0.9, 0.8], "finding": "Small effusion."}
+    output = (
+        '<think>[{"region": "left lung", "box": [0.5, 0.1, 0.9, 0.8], "finding": "Small effusion."}]</think>'
+        "<answer>Small left effusion.</answer>"
+    )
+    truth = json.dumps({"regions": [region], "report": "Small left effusion."})
+    result = compute_score("mine", output, truth, {"index": 0}, reward="both", verify="both", gate="region", tau=0.25)
+    assert (result["score"], result["failed"]) == (3.0, False)
+
+
 def test_rewards_in_trl() -> None:
     from radverl.trl import reward_func
 

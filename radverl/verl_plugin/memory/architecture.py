@@ -31,6 +31,14 @@ KNOWN: dict[str, dict[str, Any]] = {
         "vision_config": {**_QWEN25VL_VISION, "out_hidden_size": 3584},
         "tie_word_embeddings": False,
     },
+    "Qwen/Qwen3-VL-8B-Instruct": {
+        "model_type": "qwen3_vl",
+        "text_config": {"vocab_size": 151936, "hidden_size": 4096, "intermediate_size": 12288, "head_dim": 128}
+        | {"num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8},
+        "vision_config": {"depth": 27, "hidden_size": 1152, "intermediate_size": 4304, "num_heads": 16}
+        | {"patch_size": 16, "out_hidden_size": 4096, "deepstack_visual_indexes": [8, 16, 24]},
+        "tie_word_embeddings": False,
+    },
 }
 
 
@@ -75,7 +83,7 @@ def read_architecture(model: str) -> Architecture:
         if os.path.isfile(os.path.join(folder, "config.json")):
             config = AutoConfig.from_pretrained(folder, local_files_only=True)
         elif model in KNOWN:
-            config = AutoConfig.for_model("qwen2_5_vl", **KNOWN[model])
+            config = AutoConfig.for_model(**{"model_type": "qwen2_5_vl"} | KNOWN[model])
         else:
             raise NotEstimated(f"no config.json in {model}; give a local folder, or one of {', '.join(KNOWN)}")
         with torch.device("meta"):

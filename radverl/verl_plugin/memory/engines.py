@@ -39,28 +39,36 @@ class Engine:
 
 
 def fsdp(config: Any, a: Architecture) -> Engine:
-    """FSDP and FSDP2."""
-    actor, model = config.actor_rollout_ref.actor, config.actor_rollout_ref.model
-    settings, version1 = actor.fsdp_config, actor.strategy == "fsdp"
+    """FSDP and FSDP2, of the actor in a config of verl.trainer.main_ppo."""
+    actor = config.actor_rollout_ref.actor
+    checkpointing = config.actor_rollout_ref.model.enable_gradient_checkpointing
+    names = ("actor_rollout_ref.actor.strategy", "actor_rollout_ref.actor.fsdp_config")
+    return sharded(actor.fsdp_config, actor.strategy, gpus(config), a, checkpointing, names)
+
+
+def sharded(
+    settings: Any, strategy: str, n_gpus: int, a: Architecture, checkpointing: bool, names: tuple[str, str]
+) -> Engine:
+    """FSDP and FSDP2 with these settings of a FSDPEngineConfig; `names` are those of strategy and section."""
+    version1 = strategy == "fsdp"
     width = dtype_bytes(settings.model_dtype)
     on_host = settings.offload_policy and not version1
-    shard = 0.0 if on_host else a.parameters * width / (settings.fsdp_size if settings.fsdp_size > 0 else gpus(config))
-    more = "use more GPUs, or actor_rollout_ref.actor.strategy=fsdp2 with .fsdp_config.offload_policy=True"
+    shard = 0.0 if on_host else a.parameters * width / (settings.fsdp_size if settings.fsdp_size > 0 else n_gpus)
+    more = f"use more GPUs, or {names[0]}=fsdp2 with {names[1]}.offload_policy=True"
     weights, gradients, adam = (Part(*p, more) for p in (("weights", shard), ("gradients", shard), ("Adam", 2 * shard)))
     # The root and its gradient, to the end of the backward pass; a layer, the next one, a gradient in bf16 and in fp32.
     gathered = Part("gathered layers", 2 * BF16 * a.root + (3 * BF16 + FP32) * a.layer)
     # FSDP1's flat parameters take Adam's foreach path, which makes a copy; FSDP2's DTensors are stepped one by one.
-    copies = Part("Adam's copies", shard if version1 else 0.0 if on_host else a.largest * width / gpus(config))
-    set_ = "set actor_rollout_ref.actor.fsdp_config"
-    idle_weights = Part("weights", 0.0 if settings.param_offload else shard, f"{set_}.param_offload=True")
-    idle_adam = Part("Adam", 0.0 if settings.optimizer_offload else adam.size, f"{set_}.optimizer_offload=True")
+    copies = Part("Adam's copies", shard if version1 else 0.0 if on_host else a.largest * width / n_gpus)
+    idle_weights = Part("weights", 0.0 if settings.param_offload else shard, f"set {names[1]}.param_offload=True")
+    idle_adam = Part("Adam", 0.0 if settings.optimizer_offload else adam.size, f"set {names[1]}.optimizer_offload=True")
     return Engine(
         update=(weights, gradients, adam, gathered),
         step=(weights, gradients, adam, copies),
         log_probs=(weights, idle_adam, Part("gathered layers", BF16 * (a.root + 2 * a.layer))),
         sync=(weights if version1 else idle_weights, idle_adam),  # FSDP1 brings its shards back to gather them
         idle=(idle_weights, idle_adam),
-        checkpointing=model.enable_gradient_checkpointing,
+        checkpointing=checkpointing,
         sent_bytes=width,
     )
 
@@ -114,12 +122,18 @@ def micro_batch_tokens(config: Any, stage: Literal["update", "log-probs"]) -> in
 
 def host_bytes(config: Any, a: Architecture) -> float:
     """Memory of one node that weights, gradients and Adam's state take, while loading or in training (FSDP, FSDP2)."""
-    settings, reference = config.actor_rollout_ref.actor.fsdp_config, config.actor_rollout_ref.ref.fsdp_config
+    reference = dtype_bytes(config.actor_rollout_ref.ref.fsdp_config.model_dtype)
+    trained = host_bytes_per_weight(config.actor_rollout_ref.actor.fsdp_config, config.trainer.n_gpus_per_node, a.tied)
+    return a.parameters * (reference + trained) / config.trainer.nnodes
+
+
+def host_bytes_per_weight(settings: Any, ranks: int, tied: bool) -> int:
+    """Bytes a weight of the trained model on all nodes together, the more of loading and training."""
     width, on_host = dtype_bytes(settings.model_dtype), settings.offload_policy
-    loading = width * (config.trainer.n_gpus_per_node if a.tied else 1)  # tied embeddings: each rank loads all
+    loading = width * (ranks if tied else 1)  # tied embeddings: each rank loads all
     training = width * (on_host or settings.param_offload) + width * on_host
     training += 2 * width * (on_host or settings.optimizer_offload)
-    return a.parameters * (dtype_bytes(reference.model_dtype) + max(loading, training)) / config.trainer.nnodes
+    return int(max(loading, training))
 
 
 def gpus(config: Any) -> int:

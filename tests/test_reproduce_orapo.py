@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from data_preprocess.core.rows import report_row, write_rows
 from radverl.evaluation import pictures
-from radverl.evaluation.reproduce import evaluate_checkpoints, main, to_json, write
-from radverl.evaluation.reproduce_report import draw, explanation, markdown, remarks, verdict
-from radverl.evaluation.reproduce_runs import compare, cumulative_share, label_shares, rarest_labels
+from radverl.evaluation.pages import to_json
+from radverl.evaluation.reproduce_orapo import evaluate_checkpoints, main, write
+from radverl.evaluation.reproduce_orapo_report import draw, explanation, markdown, remarks, verdict
+from radverl.evaluation.reproduce_orapo_runs import compare, cumulative_share, label_shares, rarest_labels
 from radverl.labels import CHEXPERT_14
 
 ROOT = Path(__file__).parents[1]

@@ -12,14 +12,14 @@
 Shares come from the rollout dumps alone, so both arms are measured by the same code.
 """
 
-import re
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from radverl.evaluation.files import parse_json, read_parquet, truth_of
-from radverl.evaluation.verl_log import PADDING, Record, read_log, rollout_rates
+from radverl.evaluation.pages import cumulative_share, evaluation_files, quarters, span
+from radverl.evaluation.verl_log import PADDING, read_log, rollout_rates
 from radverl.labels import CHEXPERT_14
 
 ARMS = {"grpo": "GRPO + FactS", "orapo": "OraPO + FactS"}
@@ -31,21 +31,6 @@ LOGGED = (
     "orapo/accuracy",
 )  # fmt: skip
 DISTINCT = "distinct reports a group"
-
-
-def cumulative_share(rates: Sequence[Record]) -> list[float]:
-    """Share of all-zero groups among all groups up to each step.
-
-    Args:
-        rates: records of `rollout_rates`, steps ascending; a step without any reward adds no group.
-    """
-    zero = groups = 0.0
-    shares = []
-    for rate in rates:
-        zero += rate.get("all_zero_groups", 0.0) * rate["groups"]
-        groups += rate["groups"]
-        shares.append(zero / groups if groups else 0.0)
-    return shares
 
 
 def rarest_labels(parquet: str | Path, n: int = N_RARE) -> dict[str, float]:
@@ -90,7 +75,7 @@ def read_run(folder: Path, warm_start: dict[str, Any], rare: Sequence[str]) -> d
         "checkpoints": [evaluation["step"] for evaluation in evaluations],
         "rare_f1": {name: [e["f1"][name] for e in evaluations] for name in rare},
         "evaluations": evaluations,
-        "first_and_last_quarter": {name: _quarters(values) for name, values in curves.items() if values},
+        "first_and_last_quarter": {name: quarters(values) for name, values in curves.items() if values},
         "seconds_per_step": round(statistics.median(seconds[1:] or seconds), 2) if seconds else None,
     }
 
@@ -116,13 +101,10 @@ def read_evaluations(folder: Path) -> list[dict[str, Any]]:
         ValueError: none there, or one that was not written by this version.
     """
     found = {}
-    for path in folder.glob("step_*.json"):
-        match = re.fullmatch(r"step_([0-9]{1,15})\.json", path.name)
-        if match is None:
-            continue
+    for step, path in evaluation_files(folder).items():
         try:
             value = parse_json(path.read_text(encoding="utf-8"))
-            found[int(match[1])] = {
+            found[step] = {
                 "n": value["n"],
                 **{name: round(value[name], 4) for name in METRICS},
                 "facts_blind": value.get("facts_blind"),
@@ -134,7 +116,7 @@ def read_evaluations(folder: Path) -> list[dict[str, Any]]:
             raise ValueError(f"{path} is no evaluation of this version ({error!r:.80}); remove it.") from error
     if not found:
         raise ValueError(f"{folder} holds no evaluation: run recipes/orapo_cpu.sh with this arm and seed first.")
-    return [{"step": step, **found[step]} for step in sorted(found)]
+    return [{"step": step, **evaluation} for step, evaluation in found.items()]
 
 
 def read_gradient_share(path: Path) -> dict[str, Any]:
@@ -174,7 +156,7 @@ def compare(out: Path, arms: Sequence[str], seeds: Sequence[int], settings: dict
         for key in ("steps", "checkpoints"):
             if run[key] != first[key]:
                 raise ValueError(
-                    f"{name} has the {key} {_span(run[key])}, runs/{arms[0]}_seed{seeds[0]} has {_span(first[key])}: "
+                    f"{name} has the {key} {span(run[key])}, runs/{arms[0]}_seed{seeds[0]} has {span(first[key])}: "
                     "finish them with the same settings."
                 )
     result = {
@@ -204,7 +186,7 @@ def measures(result: dict[str, Any]) -> dict[str, Callable[[dict[str, Any]], flo
     """The numbers that are compared, by name, as functions of a run."""
     found: dict[str, Callable[[dict[str, Any]], float]] = {
         "cumulative share of all-zero groups": lambda run: run["cumulative_share"][-1],
-        "all-zero groups, last quarter of the steps": lambda run: _quarters(run["all_zero_share"])[1],
+        "all-zero groups, last quarter of the steps": lambda run: quarters(run["all_zero_share"])[1],
         "FactS": lambda run: run["evaluations"][-1]["facts"],
         "macro precision": lambda run: run["evaluations"][-1]["macro_precision"],
         "macro recall": lambda run: run["evaluations"][-1]["macro_recall"],
@@ -218,13 +200,3 @@ def measures(result: dict[str, Any]) -> dict[str, Callable[[dict[str, Any]], flo
             )
         )
     return found
-
-
-def _span(numbers: Sequence[int]) -> str:
-    return f"{numbers[0]} to {numbers[-1]} ({len(numbers)} of them)" if numbers else "none"
-
-
-def _quarters(values: Sequence[float]) -> list[float]:
-    """Means of the first and of the last quarter."""
-    quarter = max(1, len(values) // 4)
-    return [round(statistics.fmean(part), 5) for part in (values[:quarter], values[-quarter:])]

@@ -1,6 +1,6 @@
 """The comparison of OraPO and GRPO for readers: one picture in the layout of the paper's Figure 2, and Markdown.
 
-Every number comes from the result of `reproduce_runs.compare`, so that the page can be written anew from its JSON.
+Every number comes from the result of `reproduce_orapo_runs.compare`: the page can be written anew from its JSON.
 """
 
 import math
@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from radverl.evaluation import pictures
-from radverl.evaluation.reproduce_runs import ARMS, DISTINCT, measures
+from radverl.evaluation import pages, pictures
+from radverl.evaluation.pages import mean_range, table
+from radverl.evaluation.reproduce_orapo_runs import ARMS, DISTINCT, measures
 
 # Colour and line differ, for readers who see no colours.
 STYLES = {"grpo": (pictures.ORANGE, "--"), "orapo": (pictures.BLUE, "-")}
@@ -108,15 +109,15 @@ def _table(result: dict[str, Any]) -> str:
     header = ["", "warm start", *(ARMS[arm] for arm in arms)]
     if "differences" in result:
         header += ["OraPO - GRPO: mean", "each seed"]
-    rows = [header, ["---"] * len(header)]
+    rows = [header]
     for name, measure in measures(result).items():
         values = {arm: [measure(run) for run in result["runs"][arm].values()] for arm in arms}
-        row = [name, _warm_start(result, name), *(_mean_range(values[arm]) for arm in arms)]
+        row = [name, _warm_start(result, name), *(mean_range(values[arm]) for arm in arms)]
         if "differences" in result:
             gains = result["differences"][name]
             row += [f"{statistics.fmean(gains):+.3f}", ", ".join(f"{gain:+.3f}" for gain in gains)]
         rows.append(row)
-    return f"Mean over the seeds (lowest to highest); after the last step where nothing else is said.\n\n{_lines(rows)}"
+    return f"Mean over the seeds (lowest to highest); after the last step where nothing else is said.\n\n{table(rows)}"
 
 
 def _claims(result: dict[str, Any]) -> str:
@@ -166,19 +167,13 @@ def remarks(result: dict[str, Any]) -> list[str]:
 
 def verdict(name: str, gains: Sequence[float]) -> str:
     """In how many seeds OraPO is better, in words; equal is not better."""
-    sign = -1 if any(part in name for part in LOWER_IS_BETTER) else 1
-    better, worse = sum(sign * gain > 0 for gain in gains), sum(sign * gain < 0 for gain in gains)
-    if better == len(gains):
-        return f"yes, in every seed ({statistics.fmean(gains):+.3f})"
-    if worse == len(gains):
-        return f"no, the reverse in every seed ({statistics.fmean(gains):+.3f})"
-    return f"not shown: better in {better} of {len(gains)} seeds ({statistics.fmean(gains):+.3f})"
+    return pages.verdict(gains, any(part in name for part in LOWER_IS_BETTER))
 
 
 def _preference(result: dict[str, Any]) -> str:
     share = result["gradient_share"]
     ratios = ", ".join(f"{value:.2f} at tau {tau}" for tau, value in share["ratio"].items() if value is not None)
-    rows = [["mean over the seeds", "arm", "first quarter of the steps", "last quarter"], ["---"] * 4]
+    rows = [["mean over the seeds", "arm", "first quarter of the steps", "last quarter"]]
     for arm, runs in result["runs"].items():
         changes = [run[QUARTERS] for run in runs.values()]
         for name in changes[0]:
@@ -189,7 +184,7 @@ def _preference(result: dict[str, Any]) -> str:
         "The paper gives no DPO temperature tau, and tau decides what OraPO is: LN-DPO's gradient is tau w g / |y| a "
         f"token. At the warm start, on {share['prompts']} RL prompts, the gradient norm of the DPO term of eq. 11 over "
         f"that of the GRPO term is {ratios} (`radverl.evaluation.gradient_share`).\n\n"
-        + _lines(rows)
+        + table(rows)
         + (f"\n\n{why}" if why else "")
     )
 
@@ -225,15 +220,11 @@ def _last_quarter_reward(run: dict[str, Any]) -> float:
 
 
 def _settings(result: dict[str, Any]) -> str:
-    rows = [["what", "value"], ["---"] * 2, *([name, value] for name, value in result["settings"].items())]
+    rows = [["what", "value"], *([name, value] for name, value in result["settings"].items())]
     seconds = [run["seconds_per_step"] for runs in result["runs"].values() for run in runs.values()]
     if None not in seconds:
         rows.append(["seconds a step (median of each run)", ", ".join(f"{value:.1f}" for value in seconds)])
-    return _lines(rows)
-
-
-def _lines(rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return table(rows)
 
 
 def _warm_start(result: dict[str, Any], name: str) -> str:
@@ -243,10 +234,6 @@ def _warm_start(result: dict[str, Any], name: str) -> str:
         return f"{before[key]:.3f}"
     label = name.removeprefix("F1 ")
     return f"{before['f1'][label]:.3f}" if label in before["f1"] else ""
-
-
-def _mean_range(values: Sequence[float]) -> str:
-    return f"{statistics.fmean(values):.3f} ({min(values):.3f} to {max(values):.3f})"
 
 
 def _first_run(result: dict[str, Any]) -> dict[str, Any]:
